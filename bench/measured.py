@@ -101,16 +101,20 @@ def report(run: Run, what: str = "") -> None:
 
 
 def spawn(module: str, *arguments: str) -> Run:
-    """Run a module of this package in a process of its own and return what it reports."""
+    """Run a module of `bench.cases` in a process of its own and return what it reports."""
     return list(spawn_all(module, *arguments).values())[-1]
 
 
 def spawn_all(module: str, *arguments: str) -> dict[str, Run]:
-    """Run a module of this package in a process of its own and return all that it reports."""
+    """Run a module of `bench.cases` in a process of its own and return all that it reports."""
     ended = subprocess.run(
-        [sys.executable, "-m", f"bench.{module}", *arguments], capture_output=True, text=True, check=False, timeout=900
+        [sys.executable, "-m", f"bench.cases.{module}", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=900,
     )
     if ended.returncode:
-        raise RuntimeError(f"bench.{module} {' '.join(arguments)} failed:\n{ended.stdout}{ended.stderr}"[-4000:])
+        raise RuntimeError(f"bench.cases.{module} {' '.join(arguments)} failed:\n{ended.stdout}{ended.stderr}"[-4000:])
     lines = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("{")]
     return {line.pop("what"): Run(**line) for line in lines}

@@ -31,9 +31,9 @@ from support.spread import spread
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.output import OutputFormat
 from tandem.controller.sandbox.kafka import KafkaServer
-from tandem.controller.sandbox.s3 import REGION, S3Server
+from tandem.controller.sandbox.s3 import S3Server
 from tandem.controller.sandbox.sigv4 import S3Key
-from tandem.sink.rates import RatedLog
+from tandem.sink.process.rates import RatedLog
 
 # A shared machine is slow at times; a deadline for one example finds nothing but that.
 hypothesis.settings.register_profile("dev", deadline=None)
@@ -149,17 +149,6 @@ def own_s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], S3
             return server
 
         yield start
-
-
-@pytest.fixture
-def s3_environment(s3: S3Server) -> dict[str, str]:
-    """The environment variables that lead boto3, in this process or another, to the shared S3 server."""
-    return {
-        "AWS_ACCESS_KEY_ID": s3.key.access_key,
-        "AWS_SECRET_ACCESS_KEY": s3.key.secret_key,
-        "AWS_DEFAULT_REGION": REGION,
-        "AWS_ENDPOINT_URL": s3.endpoint_url,
-    }
 
 
 @pytest.fixture

@@ -49,7 +49,6 @@ class Crew:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        """End them all."""
         stop_all(self._writers)
         self._follower.stop()
 

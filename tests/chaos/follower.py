@@ -52,11 +52,9 @@ class Follower:
         self._thread = threading.Thread(target=self._run, name="follower", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End."""
         self._stop.set()
         if self._thread.ident is not None:
             self._thread.join(_QUIET_S)

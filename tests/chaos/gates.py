@@ -48,7 +48,6 @@ class Gate:
 
     @property
     def mode(self) -> Mode:
-        """The present mode."""
         return self._mode
 
     def set(self, mode: Mode) -> None:
@@ -56,7 +55,6 @@ class Gate:
         asyncio.run_coroutine_threadsafe(self._set(mode), self._loop).result(10)
 
     async def serve(self) -> None:
-        """Accept until cancelled."""
         server = await asyncio.start_server(self._connected, sock=self._listener, limit=_CHUNK)
         async with server:
             await server.serve_forever()
@@ -124,7 +122,6 @@ class Gates:
         self._serving: list[asyncio.Future[None]] = []
 
     def __enter__(self) -> Self:
-        """Start the thread."""
         self._thread.start()
         return self
 

@@ -68,7 +68,6 @@ class Writer:
         self.troubles: list[str] = []
 
     def start(self) -> None:
-        """Begin."""
         self._thread.start()
 
     def stop(self) -> None:

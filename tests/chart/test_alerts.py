@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 from support.backups.build_backup import PAIR as BUILT_PAIR
-from support.backups.build_backup import Backup, TopicSpec, records
+from support.backups.build_backup import Backup, records
 from support.pages.alerting import CHART, PAIR, REPOSITORY, History, Moments, ask, check, rendered, rules, shown
 from support.pairs.sights import sight
 from support.pipeline.doubles import MemoryStore
@@ -25,7 +25,7 @@ from support.pipeline.doubles import MemoryStore
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.documents.outcome import JobKind, JobOutcome
 from tandem.controller.decision.observation import Role
-from tandem.controller.metrics.instance_metrics import LastRuns, Picture, backup_picture
+from tandem.controller.metrics.instance_metrics import InstanceMetrics, LastRuns, collect_backup_metrics
 from tandem.controller.metrics.page import MetricDetail, MetricsPage
 from tandem.sink.store.chain import outcomes
 
@@ -140,20 +140,18 @@ class Watched:
             detail=MetricDetail(),
             now=lambda: self.store.clock_ms / 1000,
         )
-        self.page.look = lambda: Picture(role=Role.ACTIVE, backup=backup_picture(sight(self.store), "a"))
+        self.page.look = lambda: InstanceMetrics(
+            role=Role.ACTIVE, backup=collect_backup_metrics(sight(self.store), "a")
+        )
         self.page.results = lambda: LastRuns(known=True, last=self.reader.refresh())
-        backup = Backup.claim(self.store, topics=[TopicSpec("orders")])
-        backup.commit(records("orders", 0, range(10)))
-        backup.complete()
+        Backup.completed(self.store, records("orders", 0, range(10)))
 
     def seconds(self, count: int) -> None:
-        """Let time pass."""
         for _ in range(count):
             self.store.clock_ms = round((self.epoch + self.history.ticks) * 1000)
             self.history.scrape([self.page])
 
     def ran(self, kind: JobKind, *, clean: bool) -> None:
-        """A job ends."""
         outcome = JobOutcome(
             kind=kind,
             pair=BUILT_PAIR,
@@ -170,7 +168,6 @@ class Watched:
 
 @pytest.fixture
 def watched() -> Watched:
-    """One."""
     return Watched()
 
 
@@ -189,7 +186,7 @@ def test_a_damaged_chain(watched: Watched, quick: Path) -> None:
 def test_an_instance_waits_at_its_start(watched: Watched, quick: Path) -> None:
     """Its page is there from the first moment on, and says that it starts. With nobody else, nobody is Active."""
     ready = watched.page.look
-    watched.page.look = Picture
+    watched.page.look = InstanceMetrics
     watched.page.results = LastRuns
     watched.seconds(6)
     watched.page.look = lambda: replace(ready(), ready=True)

@@ -7,10 +7,10 @@ import socket
 import struct
 import subprocess
 import time
-from typing import TYPE_CHECKING
 
 import google_crc32c
 import pytest
+from support.clusters.topics import TopicMaker
 from support.records.odd_batches import odd, old_zstd, refused
 from support.records.strategies import PARTITION, TOPIC, kafka_record, raw_batch
 
@@ -22,9 +22,6 @@ from tandem.sink.kafka.fetch.events import Fetched
 from tandem.sink.kafka.fetch.fetcher import RawFetcher
 from tandem.sink.transcode.implementation_choice import best_transcoder
 from tandem.sink.transcode.plain_transcoder import ReferenceTranscoder
-
-if TYPE_CHECKING:
-    from support.clusters.topics import TopicMaker
 
 pytestmark = pytest.mark.integration
 

@@ -184,34 +184,34 @@ def test_memory_is_used_again_when_nobody_looks_at_it() -> None:
     """And never before: a slice of a frame may be held for as long as its records are transcoded."""
     buffers = FrameBuffers()
     size = 1 << 20
-    first = buffers.take(size)
+    first = buffers.allocate(size)
     first[:3] = b"abc"
     held = first[1:3]
-    second = buffers.take(size)
+    second = buffers.allocate(size)
     second[:3] = b"xyz"
     assert bytes(first[:3]) == b"abc"
     first.release()
-    third = buffers.take(size)
+    third = buffers.allocate(size)
     third[:3] = b"---"
     assert bytes(held) == b"bc", "a part of the first one is still held"
     home = held.obj
     held.release()
-    assert buffers.take(size - 5).obj is home
-    assert len(buffers.take(10)) == 10
-    assert len(buffers.take(size // 8)) == size // 8, "not a large one for a small frame"
+    assert buffers.allocate(size - 5).obj is home
+    assert len(buffers.allocate(10)) == 10
+    assert len(buffers.allocate(size // 8)) == size // 8, "not a large one for a small frame"
 
 
 def test_memory_of_large_frames_goes_when_only_small_ones_come() -> None:
     """What is still looked at stays; a connection lives for weeks, and one batch of 100 MB need not."""
     buffers = FrameBuffers()
-    free, held = buffers.take(100 << 20), buffers.take(1 << 20)
+    free, held = buffers.allocate(100 << 20), buffers.allocate(1 << 20)
     homes = free.obj, held.obj
     free.release()
     for _ in range(200):
-        buffers.take(1000)
-    assert buffers.take(100 << 20).obj is not homes[0]
+        buffers.allocate(1000)
+    assert buffers.allocate(100 << 20).obj is not homes[0]
     held.release()
-    assert buffers.take(1 << 20).obj is homes[1]
+    assert buffers.allocate(1 << 20).obj is homes[1]
 
 
 class Peer:
@@ -249,7 +249,6 @@ class Peer:
                     time.sleep(0.001)
 
     def close(self) -> None:
-        """Stop listening."""
         self.listener.close()
 
 

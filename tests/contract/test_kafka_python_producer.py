@@ -6,7 +6,6 @@ import inspect
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
@@ -18,6 +17,7 @@ from kafka.producer.sender import Sender
 from kafka.producer.transaction_manager import TransactionManager
 from kafka.record.default_records import DefaultRecordBatch
 from kafka.record.memory_records import MemoryRecordsBuilder
+from support.clusters.topics import TopicMaker
 
 from tandem.backup_avro.record.current import Record, TimestampType, encode
 from tandem.controller.sandbox.kafka import KafkaServer
@@ -34,9 +34,6 @@ from tandem.spark_jobs.restore.load.batch_producer import (
     TransactionTimedOutError,
     fence,
 )
-
-if TYPE_CHECKING:
-    from support.clusters.topics import TopicMaker
 
 # The records are old: with the usual retention the broker would delete them at once.
 _KEEP = {"retention.ms": "-1"}
@@ -137,6 +134,7 @@ def test_the_parts_that_are_entered_exist() -> None:
         "self",
         "topic_partition",
     ]
+    assert list(inspect.signature(TransactionManager.is_send_to_partition_allowed).parameters) == ["self", "tp"]
     assert list(inspect.signature(FutureProduceResult.wait).parameters) == ["self", "timeout"]
     accumulator = RecordAccumulator()
     for name in ("_appends_in_progress", "_closed", "_batches", "_incomplete", "_tp_lock"):
@@ -378,3 +376,65 @@ def test_a_time_limit_above_that_of_the_brokers_is_refused(
     monkeypatch.setattr(batch_producer, "TRANSACTION_TIMEOUT_MS", 24 * 3600 * 1000)
     with pytest.raises(RejectedError, match=r"transaction\.max\.timeout\.ms"):
         producer().init_transactions()
+
+
+@pytest.mark.integration
+def test_a_record_outside_of_transactions_has_no_marker_behind_it(
+    kafka: KafkaServer, make_topic: TopicMaker, producer: Callable[..., BatchProducer]
+) -> None:
+    """It has the producer's id and epoch, and the next transaction goes on after it."""
+    topic = make_topic(compacted=False, config=_KEEP)
+    sender = producer()
+    _ready(sender, topic)
+    [batch], [one] = _built(_records(5)), _built(_records(1))
+    sender.append(topic, 0, batch.data, batch.records).base_offset(20)
+    sender.commit()
+    _wait_for_end(kafka.bootstrap, topic, 6)
+    assert sender.append_outside(topic, 0, one.data, 1).base_offset(20) == 6
+    assert _end(kafka.bootstrap, topic) == 7
+    sender.begin()
+    sender.append(topic, 0, batch.data, batch.records).base_offset(20)
+    sender.commit()
+    assert len(_read(kafka.bootstrap, topic, least=11)) == 11
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("marked", [True, False])
+def test_a_marker_fences_records_outside_of_transactions(
+    kafka: KafkaServer, make_topic: TopicMaker, producer: Callable[..., BatchProducer], marked: bool
+) -> None:
+    """A newer producer alone does not: a leader refuses an older epoch only if it has seen a newer one."""
+    topic = make_topic(compacted=False, config=_KEEP)
+    [batch], [one] = _built(_records(5)), _built(_records(1))
+    zombie = producer()
+    _ready(zombie, topic)
+    zombie.append(topic, 0, batch.data, batch.records).base_offset(20)
+    zombie.commit()
+    _wait_for_end(kafka.bootstrap, topic, 6)
+    heir = producer()
+    heir.init_transactions()
+    heir.know(topic)
+    assert heir.has_predecessors
+    if not marked:
+        assert zombie.append_outside(topic, 0, one.data, 1).base_offset(20) == 6
+        return
+    heir.mark(topic, 0)
+    _wait_for_end(kafka.bootstrap, topic, 7)
+    with pytest.raises(FencedError):
+        zombie.append_outside(topic, 0, one.data, 1).base_offset(20)
+    assert heir.append_outside(topic, 0, one.data, 1).base_offset(20) == 7
+    assert _end(kafka.bootstrap, topic) == 8
+
+
+def _end(bootstrap: str, topic: str) -> int:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "contract"})
+    try:
+        return int(consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=20)[1])
+    finally:
+        consumer.close()
+
+
+def _wait_for_end(bootstrap: str, topic: str, end: int) -> None:
+    deadline = time.monotonic() + 30
+    while _end(bootstrap, topic) < end:
+        assert time.monotonic() < deadline, "the marker is not written"

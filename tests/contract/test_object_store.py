@@ -110,7 +110,6 @@ def seaweedfs_backend(s3: S3Server) -> Backend:
 
 @pytest.fixture
 def moto_backend(moto_url: str) -> Backend:
-    """Stores on moto."""
     # The smallest parts that S3 allows, so that a large object needs several.
     settings = s3_settings(moto_url, "any", "thing", multipart_threshold=5 * MIB, multipart_part_size=5 * MIB)
     client = boto3.client(
@@ -130,7 +129,6 @@ def backend(request: pytest.FixtureRequest) -> Backend:
 
 @pytest.fixture
 def store(backend: Backend) -> Iterator[ObjectStore]:
-    """An empty store."""
     opened: ObjectStore = backend.open()
     yield opened
     opened.close()

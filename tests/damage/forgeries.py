@@ -90,7 +90,6 @@ class Forgery:
     before: dict[Path, bytes | None] = field(default_factory=dict)
 
     def undo(self) -> None:
-        """Put everything back."""
         for path, data in self.before.items():
             if data is None:
                 path.unlink(missing_ok=True)

@@ -25,7 +25,6 @@ class Damage:
     gone: bool = False
 
     def undo(self) -> None:
-        """Put everything back."""
         for path, data in self.before.items():
             path.write_bytes(data)
 

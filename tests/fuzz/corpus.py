@@ -153,9 +153,13 @@ def store_of_backup(*, snapshot: bool = False) -> MemoryStore:
         one.commit(batch)
     one.complete()
     one.commit(records("prices", 0, range(7)), journal=True)
-    two = Backup.claim(store, topics=specs, number=2, instance="b")
-    two.commit([*records("orders", 0, range(12)), *records("orders", 1, range(5)), *records("prices", 0, range(7))])
-    two.complete()
+    two = Backup.completed(
+        store,
+        [*records("orders", 0, range(12)), *records("orders", 1, range(5)), *records("prices", 0, range(7))],
+        topics=specs,
+        number=2,
+        instance="b",
+    )
     one.seal()
     if snapshot:
         _fill(two)

@@ -81,7 +81,6 @@ class _Address:
     store: MemoryStore = field(repr=False)
 
     def open(self) -> ObjectStore:
-        """Return the store."""
         return self.store
 
     def reader(self, *, cache_bytes: int) -> ObjectReader:

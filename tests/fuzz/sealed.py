@@ -117,7 +117,7 @@ def _laid_out(found: envelope.Envelope) -> Iterator[object]:
     for size in (0, found.size, found.size + 16, found.size + found.chunk_size + 33, (1 << 63) - 1):
         for start, end in ((0, 0), (0, 1), (found.chunk_size, found.chunk_size + 1), (5, 1 << 62), (-1, 3)):
             try:
-                stretch = found.stretch(size, start, end)
+                stretch = found.chunk_range(size, start, end)
             except DamagedError:
                 continue
             if not found.size <= stretch.start <= stretch.end <= size:
@@ -157,8 +157,13 @@ def _envelopes(data: bytes) -> object:
 def _sealed_backup() -> tuple[MemoryStore, tuple[Slice, ...]]:
     """A backup with encrypted objects of several chunks, one for each partition and a journal, and its slices."""
     store = MemoryStore(keys=_RING)
-    backup = Backup.claim(store, topics=[_TOPIC], block_records=20, codec=Codec.NULL)
-    backup.commit([*records("orders", 0, range(2000)), *records("orders", 1, range(30))])
+    backup = Backup.begun(
+        store,
+        [*records("orders", 0, range(2000)), *records("orders", 1, range(30))],
+        topics=[_TOPIC],
+        block_records=20,
+        codec=Codec.NULL,
+    )
     backup.commit([*records("orders", 0, range(2000, 2030)), *records("orders", 1, range(30, 50))], journal=True)
     backup.complete()
     state = ChainReader(store, PAIR).load(1)

@@ -38,18 +38,18 @@ from tandem.controller.cli.inspect import coordination, describe, history, statu
 from tandem.controller.cli.output.output import OutputFormat, document
 from tandem.controller.config import Config, loading
 from tandem.controller.coordination.peer_state import PeerState
-from tandem.controller.coordination.topic_reader import TopicLetter, open_topic_record
+from tandem.controller.coordination.topic_reader import TopicRecordDocument, open_topic_record
 from tandem.controller.decision.observation import Role
 from tandem.controller.history.handover_progress import plan
 from tandem.controller.history.store_history import read_past_events
 from tandem.controller.history.turns import turn_of
 from tandem.controller.http.page.content import content
 from tandem.controller.http.page.render import page, report
-from tandem.controller.metrics.instance_metrics import Picture, backup_picture
+from tandem.controller.metrics.instance_metrics import InstanceMetrics, collect_backup_metrics
 from tandem.controller.metrics.page import MetricsPage
 from tandem.controller.metrics.wiring import page_of
 from tandem.controller.status import check as checks
-from tandem.controller.status.outside_view import look
+from tandem.controller.status.outside_view import view_pair
 from tandem.controller.status.overview import Overview, overview
 from tandem.controller.status.pair_view import PairView
 from tandem.sink.store.chain import outcomes
@@ -258,7 +258,7 @@ def _shown(job: Job) -> object:
     if "\n" in line:
         raise AssertionError("the check is more than a line")
     json.dumps(document("Check", {"line": line}), allow_nan=False)
-    picture = Picture(role=Role.PASSIVE, backup=backup_picture(seen, "a"), handover_ms=0)
+    picture = InstanceMetrics(role=Role.PASSIVE, backup=collect_backup_metrics(seen, "a"), handover_ms=0)
     _metrics().look = lambda: picture
     _metrics().render(job.accept)
     with contextlib.suppress(TandemError):
@@ -266,13 +266,13 @@ def _shown(job: Job) -> object:
     return out.getvalue()
 
 
-def _sight(config: Config, store: MemoryStore, topic_records: list[TopicLetter]) -> PairView:
+def _sight(config: Config, store: MemoryStore, topic_records: list[TopicRecordDocument]) -> PairView:
     reader = ChainReader(store, PAIR)
-    seen = look(config, store, s3_only=True, reader=reader)
+    seen = view_pair(config, store, s3_only=True, reader=reader)
     listener = PeerState(pair=PAIR, instances=config.instances)
     for topic_record in topic_records:
         if topic_record.message is not None and topic_record.message.pair == PAIR:
-            listener.note(topic_record.message, appended_at=topic_record.appended_at)
+            listener.note_message(topic_record.message, appended_at=topic_record.appended_at)
     heads = listener.heads()
     return replace(
         seen,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+import operator
 from dataclasses import dataclass
 
 from support.records.strategies import PARTITION, TOPIC
@@ -57,4 +59,5 @@ def joined(got: Transcoded) -> Outcome:
         found[-1].last_offset,
         min(segment.min_timestamp for segment in found),
         max(segment.max_timestamp for segment in found),
+        functools.reduce(operator.or_, (segment.codecs for segment in found)),
     )

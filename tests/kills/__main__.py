@@ -22,7 +22,6 @@ WRONG, VOID = 3, 4
 
 
 def main() -> int:
-    """Run it."""
     parser = argparse.ArgumentParser(prog="kills", description="Kill a restore again and again, and compare.")
     parser.add_argument("--kills", type=int, default=30, help="how many, in two restores (default 30)")
     parser.add_argument("--records", type=int, default=60_000, help="of each topic (default 60000)")

@@ -68,7 +68,6 @@ class Run:
 
     @classmethod
     def start(cls, log: Path, *arguments: str) -> Run:
-        """Start one."""
         with log.open("ab") as errors:
             process = subprocess.Popen(
                 [sys.executable, "-m", "kills.driver", *arguments],
@@ -168,11 +167,9 @@ class Campaign:
         written = history(topic, self.count)
         root = self.folder / topic
         root.mkdir()
-        backup = Backup.claim(
-            open_store(f"file://{root}"), topics=[TopicSpec(topic, partitions=SOURCES)], block_records=200
+        Backup.completed(
+            open_store(f"file://{root}"), written, topics=[TopicSpec(topic, partitions=SOURCES)], block_records=200
         )
-        backup.commit(written)
-        backup.complete()
         arguments = (f"file://{root}", PAIR, self.kafka.bootstrap, target, str(self.partitions))
         log = self.folder / f"{topic}.log"
         began = time.monotonic()

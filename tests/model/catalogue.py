@@ -240,7 +240,6 @@ REMOVALS: tuple[Removal, ...] = (
 
 
 def check(case: Case, *, quick: bool = False) -> Outcome:
-    """Exhaust a model."""
     return Search((case.quick if quick else case.make)()).run()
 
 

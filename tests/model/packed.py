@@ -353,15 +353,15 @@ class Rules:
         return bool(completion.obstacles(self.thaw(number, mine), found, self.shape.guarded(alive)))
 
     def _seals(self, number: int, mine: Gen, successor: int, newer: Gen, alive: tuple[bool, ...]) -> bool:
-        """Whether `newer` covers all that `mine` holds and the cluster still has (`coverage.uncovered`)."""
+        """Whether `newer` covers all that `mine` holds and the cluster still has (`coverage.uncovered_partitions`)."""
         if newer.damaged:
             return False
         other = self.thaw(successor, newer)
-        return not coverage.uncovered(other, self.thaw(number, mine), self.shape.guarded(alive))
+        return not coverage.uncovered_partitions(other, self.thaw(number, mine), self.shape.guarded(alive))
 
     def _marks(self, number: int, mine: Gen, alive: tuple[bool, ...]) -> int:
-        """Return the mask of the partitions whose topics SEALED marks as gone (`coverage.unguarded`)."""
-        changed = coverage.unguarded(self.thaw(number, mine), self.shape.guarded(alive))
+        """Return the mask of the partitions whose topics SEALED marks as gone (`coverage.topics_to_mark`)."""
+        changed = coverage.topics_to_mark(self.thaw(number, mine), self.shape.guarded(alive))
         marks = {topic.topic_id: topic.removed for topic in changed}
         gone = [
             part is not None and marks.get(self.shape.keys[n].topic_id, part.removed)

@@ -88,7 +88,6 @@ class Pair:
     # --- what may happen ----------------------------------------------------------------------------------------------
 
     def steps(self, world: World) -> Iterator[tuple[str, World]]:
-        """Yield all steps."""
         yield from self._cluster(world)
         for index, proc in enumerate(world.procs):
             yield from self._decide(world, index, proc)

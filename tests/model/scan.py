@@ -91,7 +91,6 @@ class Scan:
         self._finish = cache(self._finished)
 
     def initial(self) -> list[State]:
-        """An empty log."""
         return [State()]
 
     def steps(self, state: State) -> Iterator[tuple[str, State]]:
@@ -324,6 +323,5 @@ class Patient(ScanPlan):
     """A chunk counts however long it took. For the model alone."""
 
     def finish(self, *, now: float) -> bool:
-        """Take it."""
         del now
         return super().finish(now=self._since)

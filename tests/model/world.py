@@ -83,7 +83,6 @@ class Proc(NamedTuple):
 
     @property
     def me(self) -> str:
-        """Its instance."""
         return self.inc[0]
 
 

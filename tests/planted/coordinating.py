@@ -85,7 +85,7 @@ MISTAKES: tuple[Mistake, ...] = (
     ),
     Mistake(
         name="each record of junk is a line in the log",
-        file="sink/tandem/sink/rates.py",
+        file="sink/tandem/sink/process/rates.py",
         old="            if not known.bucket.take(self._clock()):\n",
         new="            if known.bucket is None:\n",
     ),

@@ -7,13 +7,13 @@ from planted.mistakes import Mistake
 MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="the zero UUID is taken for a topic id",
-        file="sink/tandem/sink/kafka/cluster/topic_ids.py",
+        file="sink/tandem/sink/kafka/wire/topic_ids.py",
         old='    return "" if found == as_text(ZERO) else found\n',
         new="    return found\n",
     ),
     Mistake(
         name="two topics may have one id",
-        file="sink/tandem/sink/kafka/cluster/topic_ids.py",
+        file="sink/tandem/sink/kafka/wire/topic_ids.py",
         old="        if len(names) > 1\n",
         new="        if not names\n",
     ),

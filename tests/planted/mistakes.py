@@ -216,7 +216,7 @@ MISTAKES = (
     Mistake(
         name="sealed without a look at fresh chains",
         file="controller/tandem/controller/instance/act.py",
-        old="        if newer is None or coverage.uncovered(newer, writer.state, guarded):\n            return\n",
+        old="        if newer is None or coverage.uncovered_partitions(newer, writer.state, guarded):\n            return\n",
         new="        if newer is None:\n            return\n",
     ),
     Mistake(

@@ -6,6 +6,24 @@ from planted.mistakes import Mistake
 
 MISTAKES: tuple[Mistake, ...] = (
     Mistake(
+        name="groups of one broker are taken for all",
+        file="sink/tandem/sink/kafka/cluster/group_listing.py",
+        old="asked = [broker.node_id for broker in manager.cluster.brokers()]\n",
+        new="asked = [broker.node_id for broker in manager.cluster.brokers()][:1]\n",
+    ),
+    Mistake(
+        name="groups of a broker that is down are taken for deleted",
+        file="controller/tandem/controller/instance/guarded_cluster.py",
+        old="        if listing.failed:\n",
+        new="        if listing.failed and not listing.groups:\n",
+    ),
+    Mistake(
+        name="streams groups are taken for groups without offsets",
+        file="sink/tandem/sink/kafka/cluster/consumer_groups.py",
+        old="frozenset({GroupType.CLASSIC, GroupType.CONSUMER, GroupType.STREAMS})",
+        new="frozenset({GroupType.CLASSIC, GroupType.CONSUMER})",
+    ),
+    Mistake(
         name="one empty answer is believed",
         file="sink/tandem/sink/kafka/fetch/empty_answers.py",
         old="ask_at=now + _PAUSES[0])\n            return None",

@@ -78,9 +78,63 @@ MISTAKES: tuple[Mistake, ...] = (
         new="    if found is not None:\n",
     ),
     Mistake(
+        name="the last record of a partition goes into the last transaction",
+        file="spark_jobs/tandem/spark_jobs/restore/load/record_stream.py",
+        old="            first, self.last = _without_last(waiting[0])\n",
+        new="            first = waiting[0]\n",
+    ),
+    Mistake(
+        name="a last record that is there already is written again",
+        file="spark_jobs/tandem/spark_jobs/restore/load/last_record.py",
+        old="        there = None if wrote else self._there(end)\n",
+        new="        there = None\n",
+    ),
+    Mistake(
+        name="a last record is sent before an earlier run is fenced in its partition",
+        file="spark_jobs/tandem/spark_jobs/restore/load/last_record.py",
+        old="        if there is None and not wrote and self._producer.has_predecessors:\n",
+        new="        if there is None and not wrote and self._producer.has_predecessors and end < 0:\n",
+    ),
+    Mistake(
+        name="a partition gets one filler too many",
+        file="spark_jobs/tandem/spark_jobs/restore/plan/offset_mode.py",
+        old="    return last + 1 - records if records else 0\n",
+        new="    return last + 2 - records if records else 0\n",
+    ),
+    Mistake(
+        name="fillers are not deleted",
+        file="spark_jobs/tandem/spark_jobs/restore/load/fillers.py",
+        old="    log.delete_below(until)\n",
+        new="",
+    ),
+    Mistake(
+        name="fillers are written before an earlier run is fenced in their partition",
+        file="spark_jobs/tandem/spark_jobs/restore/load/fillers.py",
+        old="    if at < until and producer.has_predecessors:\n",
+        new="    if at < until and producer.has_predecessors and at < 0:\n",
+    ),
+    Mistake(
         name="a pair backs up what its own restores create",
         file="controller/tandem/controller/instance/guarded_cluster.py",
         old="not {info.topic_id, ANY}.isdisjoint(known.get(info.name, ()))",
         new="info.name in known and ANY not in known[info.name] and not info.topic_id",
+    ),
+    Mistake(
+        name="a merge forgets the codecs of batches",
+        file="sink/tandem/sink/write/merge.py",
+        old="        codecs=codecs_of(parts),\n",
+        new="        codecs=parts[-1].codecs,\n",
+    ),
+    Mistake(
+        name="a sweep forgets the codecs of batches",
+        file="spark_jobs/tandem/spark_jobs/retention/sweep_partition.py",
+        old="        self.codecs |= of.codecs\n",
+        new="        self.codecs = of.codecs\n",
+    ),
+    Mistake(
+        name="what was not recorded is restored as zstd",
+        file="spark_jobs/tandem/spark_jobs/restore/plan/batch_codecs.py",
+        old="if codecs >> codec & 1), Compression.NONE)",
+        new="if codecs >> codec & 1), Compression.ZSTD)",
     ),
 )

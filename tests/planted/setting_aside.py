@@ -73,13 +73,13 @@ MISTAKES: tuple[Mistake, ...] = (
     ),
     Mistake(
         name="a build may take all of the memory budget",
-        file="sink/tandem/sink/memory_budget.py",
+        file="sink/tandem/sink/process/memory_budget.py",
         old="sum(max(charged, guaranteed) for charged in others)",
         new="sum(others)",
     ),
     Mistake(
         name="what a build reads beyond its share is taken from the tail's",
-        file="sink/tandem/sink/memory_budget.py",
+        file="sink/tandem/sink/process/memory_budget.py",
         old="        return min(self.held, self._granted)\n",
         new="        return self.held\n",
     ),

@@ -18,7 +18,6 @@ _HEIGHTS = {"catch-up": (1500, 2000), "steady": (1500, 2000), "tainted": (2000, 
 
 
 def main() -> int:
-    """Run it."""
     parser = argparse.ArgumentParser(prog="screenshots", description="Photograph the status page in three states.")
     parser.add_argument("--into", type=Path, default=IMAGES, help="folder of the pictures")
     words = parser.parse_args()

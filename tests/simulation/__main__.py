@@ -39,7 +39,6 @@ class Outcome:
 
 
 def play(seed: int, *, verbose: bool = False) -> Outcome:
-    """Run one history."""
     lines: list[str] = []
     world = World(seed, tell=lines.append if verbose else None)
     if verbose:

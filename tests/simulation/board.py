@@ -86,7 +86,7 @@ class Coordination:
                 self.caught_up = True
             data, live = self._inbox.get()
             message = decode(data)
-            self._peers.note(message, heard_mono=self._network.now if live else None)
+            self._peers.note_message(message, heard_mono=self._network.now if live else None)
             if live and message.event is not CoordinationEvent.PROGRESS:
                 self._wake.set()
 
@@ -100,6 +100,5 @@ class Coordination:
         self._context.add(encode(replace(self._identity, event=event, request_id=request, at=at, **fields)))
 
     def close(self, timeout: float) -> None:
-        """Nothing to flush."""
         del timeout
         self.stop()

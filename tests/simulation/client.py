@@ -51,7 +51,6 @@ class Client:
         self._desk = _here()
 
     def __enter__(self) -> Self:
-        """Return itself."""
         return self
 
     def __exit__(self, *_: object) -> None:

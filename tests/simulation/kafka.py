@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 
 from simulation.log import Cluster, Partition, Record
 from simulation.network import Network
-from tandem.backup_avro.chain.entries import GroupOffset, RecordHash, Topic
+from tandem.backup_avro.chain.entries import RecordHash, Topic
 from tandem.backup_avro.errors import DamagedError
-from tandem.sink.kafka.cluster.guarded_topics import DeniedTopic, GuardedTopics
+from tandem.sink.kafka.cluster.guarded_topics import DeniedTopic, GroupPositions, GuardedTopics
 from tandem.sink.kafka.errors.cluster_errors import ClusterDeniedError, ClusterTransientError, ClusterUnreachableError
 from tandem.sink.kafka.fetch.empty_answers import SECONDS, EmptyAnswers, EmptyRange
 from tandem.sink.kafka.fetch.events import (
@@ -108,6 +108,7 @@ class Transcoder:
                     min_timestamp=0,
                     max_timestamp=0,
                     largest=0,
+                    codecs=1,
                 ),
             )
         following = max(start, last.offset + 1)
@@ -155,7 +156,6 @@ class Source:
         topic_id: str | None = None,
         led_by: tuple[int, int] | None = None,
     ) -> None:
-        """Begin to fetch."""
         self._serial += 1
         spot = _Spot(offset, last_epoch, topic_id, serial=self._serial)
         self._spots[tp] = spot
@@ -167,20 +167,17 @@ class Source:
             spot.leader, spot.leader_epoch = partition.leader, partition.epoch
 
     def seek(self, tp: TopicPartition, offset: int, last_epoch: int = -1) -> None:
-        """Go elsewhere."""
         spot = self._spots[tp]
         self._serial += 1
         spot.offset, spot.epoch, spot.resting, spot.held = offset, last_epoch, False, False
         spot.serial = self._serial
 
     def advance(self, tp: TopicPartition, offset: int, last_epoch: int = -1) -> None:
-        """Go on."""
         spot = self._spots.get(tp)
         if spot is not None:
             spot.offset, spot.epoch, spot.held = offset, last_epoch, False
 
     def unassign(self, tp: TopicPartition) -> None:
-        """Stop."""
         self._spots.pop(tp, None)
 
     def close(self) -> None:
@@ -208,7 +205,6 @@ class Source:
         return found, {tp: "no leader" for tp in tps if tp not in found}
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
-        """Where epochs end."""
         self._network.broker_call()
         found = {}
         for tp, epoch in epochs.items():
@@ -482,15 +478,13 @@ class Admin:
         return GuardedTopics(topics=tuple(found), denied=tuple(denied))
 
     def topic_ids(self, names: Sequence[str]) -> Mapping[str, str]:
-        """Present ids."""
         self._network.broker_call()
         told = [name for name in names if name in self._cluster.topics and self._network.may_describe(name)]
         return {name: self._cluster.topics[name].topic_id for name in told}
 
-    def group_offsets(self, topics: Sequence[Topic]) -> Mapping[str, Sequence[GroupOffset] | None]:
-        """There are none."""
+    def group_offsets(self, topics: Sequence[Topic]) -> GroupPositions:
         del topics
-        return {}
+        return GroupPositions(offsets={})
 
 
 __all__ = ["Admin", "ClusterUnreachableError", "RawRecords", "Source", "Transcoder", "decode"]

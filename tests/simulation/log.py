@@ -342,7 +342,6 @@ class Cluster:
         return topic
 
     def grow(self, name: str) -> None:
-        """Add a partition."""
         before = self.topics[name]
         after = Topic(
             name=name,
@@ -365,7 +364,6 @@ class Cluster:
             self.partitions[topic.topic_id, number].retention_s = retention_s
 
     def delete(self, name: str) -> None:
-        """Delete a topic."""
         topic = self.topics.pop(name)
         for number in range(topic.partitions):
             self.partitions[topic.topic_id, number].wake()

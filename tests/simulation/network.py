@@ -61,12 +61,10 @@ class Network:
 
     @property
     def now(self) -> float:
-        """Virtual time."""
         return self.runtime.now
 
     @property
     def random(self) -> random.Random:
-        """The seed's choices."""
         return self.runtime.random
 
     def pause(self, seconds: float) -> None:

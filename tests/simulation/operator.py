@@ -27,9 +27,9 @@ from tandem.backup_avro.documents.release import Release
 from tandem.backup_avro.errors import ConfigError, RefusedError, TandemError, TransientError
 from tandem.controller.config import Config
 from tandem.controller.coordination import pause_request
-from tandem.controller.history.releasable import Parting, parting
+from tandem.controller.history.releasable import ReleaseDocument, release_document
 from tandem.controller.status.checkpoint_view import CheckpointStatusReader, draft, hint
-from tandem.controller.status.outside_view import look
+from tandem.controller.status.outside_view import view_pair
 from tandem.sink.read.scan.range_reader import put_offer, read_range
 from tandem.sink.read.scan.range_tasks import RangeTask, offered_ranges
 from tandem.sink.store.chain import checkpoints, pins
@@ -104,7 +104,6 @@ class Operator:
         return process
 
     def kill(self, process: Process) -> None:
-        """Kill -9."""
         if not process.dead and process.name in self.at_work:
             self.say(f"kill -9 {process.name}")
             del self.at_work[process.name]
@@ -152,7 +151,7 @@ class Operator:
                 if checkpoints.put_request(store, request).request.nonce == request.nonce:
                     hint(self.config, store, request)
             status_reader = CheckpointStatusReader(store, pair, by=PERSON)
-            while follow and status_reader.one(name).status is CheckpointState.ONGOING:
+            while follow and status_reader.read_status(name).status is CheckpointState.ONGOING:
                 desk.network.pause(2.0)
 
         self._run(f"checkpoint create {name}", ask)
@@ -331,7 +330,9 @@ class Operator:
                 return
             topic, topic_id = found.topic, found.topic_id
             desk.think(8.0)
-            again = parting(look(self.config, store), topic, topic_id=topic_id, partitions=(), generation=None)
+            again = release_document(
+                view_pair(self.config, store), topic, topic_id=topic_id, partitions=(), generation=None
+            )
             if (again.partitions, again.through) != (found.partitions, found.through):
                 raise TransientError("the pair has changed since it was shown", code="TDM-X001")
             ReleaseReader(store, self.config.pair).append(
@@ -350,15 +351,15 @@ class Operator:
 
         self._run("release", let_go)
 
-    def _parting(self, store: Store, desk: Desk) -> Parting | None:
-        seen = look(self.config, store)
+    def _parting(self, store: Store, desk: Desk) -> ReleaseDocument | None:
+        seen = view_pair(self.config, store)
         if seen.brokers is None:
             raise TransientError("the brokers do not answer", code="TDM-X001")
         lives = sorted({(topic.name, topic_id) for g in seen.generations for topic_id, topic in g.topics.items()})
         desk.network.random.shuffle(lives)
         for topic, topic_id in lives:
             try:
-                found = parting(seen, topic, topic_id=topic_id, partitions=(), generation=None)
+                found = release_document(seen, topic, topic_id=topic_id, partitions=(), generation=None)
             except (RefusedError, ConfigError):
                 continue
             if found.losses:

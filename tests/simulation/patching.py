@@ -42,8 +42,8 @@ MODULES = (
     "tandem.sink.store.chain.chain_reader",
     "tandem.sink.store.chain.chain_writer",
     "tandem.sink.write.clear",
-    "tandem.sink.clock",
-    "tandem.sink.memory_budget",
+    "tandem.sink.process.clock",
+    "tandem.sink.process.memory_budget",
     "tandem.sink.write.commit",
     "tandem.sink.write.confirm",
     "tandem.sink.write.commit_draft",
@@ -79,10 +79,11 @@ _ELSEWHERE = (
     "tandem.sink.store.file_store",
     "tandem.sink.store.probe",
     "tandem.sink.store.signed_store",
-    "tandem.sink.rates",
+    "tandem.sink.process.rates",
     "tandem.sink.kafka.cluster.admin",
     "tandem.sink.kafka.fetch.answer_shares",
     "tandem.sink.kafka.wire.connections",
+    "tandem.sink.kafka.cluster.group_listing",
     "tandem.sink.kafka.auth.msk",
     "tandem.sink.kafka.auth.tokens",
     "tandem.sink.read.scan.worker_processes",
@@ -103,7 +104,6 @@ class _Secrets:
 
     @staticmethod
     def token_bytes(size: int) -> bytes:
-        """Return random bytes."""
         return runtime.here().random.getrandbits(8 * size).to_bytes(size, "big")
 
 
@@ -195,7 +195,6 @@ _forget: list[Callable[[], None]] = []
 
 
 def apply() -> None:
-    """Patch all modules."""
     for name in MODULES:
         module = importlib.import_module(name)
         for attribute, stand_in in _STANDS_FOR.items():
@@ -261,7 +260,6 @@ class _Log:
         """Nobody asks for these."""
 
     def info(self, text: str, **fields: object) -> None:
-        """Tell what happens."""
         if _Log.write is not None:
             self._tell("info", text, fields)
 

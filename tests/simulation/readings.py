@@ -48,7 +48,6 @@ class Readings:
         self._count("read restore")
 
     def end(self, owner: str) -> None:
-        """It is done."""
         self._under_way.pop(owner)
         self._careful.discard(owner)
 

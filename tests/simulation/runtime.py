@@ -277,7 +277,6 @@ class Thread:
                 runtime.wake(joiner)
 
     def is_alive(self) -> bool:
-        """Whether it runs."""
         return self._alive
 
     def join(self, timeout: float | None = None) -> None:
@@ -309,11 +308,9 @@ class Event:
                 here().wake(thread)
 
     def clear(self) -> None:
-        """Unset it."""
         self._set = False
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for it."""
         runtime = _runtime[0]
         me = runtime.me()
         if self._set:
@@ -336,7 +333,6 @@ class Lock:
         self._waiters: deque[Thread] = deque()
 
     def __enter__(self) -> Self:
-        """Take it."""
         runtime = _runtime[0]
         me = runtime.current
         if me is None:  # asked from outside, between two steps
@@ -349,7 +345,6 @@ class Lock:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Give it back."""
         if _runtime[0].current is None:
             return
         self._depth -= 1
@@ -440,7 +435,6 @@ class Executor:
         self._closed = False
 
     def submit(self, work: Callable[..., _T], *args: Any) -> Future[_T]:
-        """Have it run."""
         if self._closed:
             raise RuntimeError("cannot schedule new futures after shutdown")
         future: Future[_T] = Future()
@@ -475,7 +469,6 @@ class Executor:
                 thread.join()
 
     def __enter__(self) -> Self:
-        """Return itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -504,7 +497,6 @@ class Time:
 
     @staticmethod
     def monotonic() -> float:
-        """Virtual seconds."""
         runtime = _runtime[0]
         runtime.looks += 1
         if runtime.looks > _SPINNING:

@@ -23,7 +23,12 @@ from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.documents.outcome import JobKind, JobOutcome
 from tandem.controller.instance.loop import Instance
-from tandem.controller.metrics.instance_metrics import BackupPictures, LastRuns, Picture, picture_of
+from tandem.controller.metrics.instance_metrics import (
+    BackupMetricsCache,
+    InstanceMetrics,
+    LastRuns,
+    collect_instance_metrics,
+)
 from tandem.controller.metrics.page import MetricDetail, MetricsPage
 
 _NAMES = ("a", "b")
@@ -43,8 +48,8 @@ _AGE_S = 8.0
 """By then a trouble has been there for long enough; the rules of the test wait for 2 s."""
 
 
-def _picture(instance: Instance, backups: BackupPictures) -> Picture:
-    return picture_of(instance.look(), backups, instance.readings())
+def _picture(instance: Instance, backups: BackupMetricsCache) -> InstanceMetrics:
+    return collect_instance_metrics(instance.view(), backups, instance.readings())
 
 
 class Scene(Stage):
@@ -67,7 +72,7 @@ class Scene(Stage):
             for name in _NAMES
         }
 
-        self._backups = {name: BackupPictures(name) for name in _NAMES}
+        self._backups = {name: BackupMetricsCache(name) for name in _NAMES}
         self.world.meters = lambda name: self._pages[name].tally.meters
 
     @property
@@ -118,7 +123,6 @@ class Scene(Stage):
         return max(found, key=lambda state: state.number, default=None)
 
     def owner(self) -> str:
-        """Who is Active."""
         found = self.active()
         assert found is not None
         return found.instance
@@ -137,7 +141,6 @@ class Scene(Stage):
             network.store_down_until = max(network.store_down_until, self.world.runtime.now + store_s)
 
     def back(self, *names: str) -> bool:
-        """End it."""
         for name in names:
             network = self.world.alive[name].network
             network.brokers_down_until = network.store_down_until = 0.0
@@ -193,7 +196,6 @@ def active_dies() -> Scene:
 
 
 def pair_dies() -> Scene:
-    """Nobody answers."""
     scene = Scene("busy")
     scene.begin()
     for name in _NAMES:
@@ -453,7 +455,6 @@ SCENES: dict[str, Callable[[], Scene]] = {
 
 
 def main() -> None:
-    """Play one scene."""
     wire()
     scene = SCENES[sys.argv[1]]()
     try:

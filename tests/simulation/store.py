@@ -46,7 +46,6 @@ class Bucket:
     """What the clock said last, and at how many seconds: it is looked at several times in one moment."""
 
     def now(self) -> datetime:
-        """The store's clock."""
         seconds = self.runtime.now + self.step_s
         if self._clock[0] != seconds:
             self._clock = (seconds, _EPOCH + timedelta(seconds=seconds))
@@ -68,7 +67,6 @@ class Bucket:
         return PutResult.CREATED
 
     def delete(self, key: str) -> None:
-        """Delete a key."""
         if self.objects.pop(key, None) is None:
             return
         del self._keys[bisect_left(self._keys, key)]
@@ -87,7 +85,6 @@ class Bucket:
         return [name for key in below if "/" not in (name := key[len(folder) :])]
 
     def info(self, key: str) -> ObjectInfo | None:
-        """Size and time."""
         data = self.objects.get(key)
         return None if data is None else ObjectInfo(key=key, size=len(data), modified=self._modified[key])
 
@@ -114,7 +111,6 @@ class Store:
         return outcome
 
     def get(self, key: str, *, start: int = 0, end: int | None = None, most: int | None = None) -> bytes:
-        """Read."""
         data: bytes | None = self._call(partial(self._bucket.objects.get, key))
         if data is None:
             raise ObjectMissingError(key, code="TDM-X001")
@@ -122,7 +118,6 @@ class Store:
         return data[start:end] if start or end is not None else data
 
     def head(self, key: str) -> ObjectInfo | None:
-        """Look."""
         found: ObjectInfo | None = self._call(partial(self._bucket.info, key))
         return found
 
@@ -142,7 +137,6 @@ class Store:
             last = page[-1]
 
     def list_folders(self, prefix: str) -> Iterator[str]:
-        """Next path segments."""
         rest = [key.removeprefix(prefix) for key in self._bucket.objects if key.startswith(prefix)]
         yield from sorted({name.split("/")[0] for name in rest if "/" in name})
 
@@ -163,7 +157,6 @@ class Store:
             raise failed
 
     def list_uploads(self, prefix: str) -> Iterator[UploadInfo]:
-        """There are none."""
         del prefix
         yield from ()
 
@@ -171,11 +164,9 @@ class Store:
         """There are none."""
 
     def now(self) -> datetime:
-        """The store's clock."""
         return self._bucket.now()
 
     def probe(self, prefix: str) -> tuple[str, ...]:
-        """It is fit."""
         del prefix
         return ()
 

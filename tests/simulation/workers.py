@@ -87,7 +87,6 @@ class Office:
                         future.settle(_lost)
 
     def trouble(self, chance: Callable[[], bool]) -> None:
-        """Some are killed."""
         for crew in self.crews:
             if not crew.process.dead and chance():
                 self.kill(crew.process)
@@ -122,7 +121,6 @@ class Workers:
         self._crew: Crew | None = None
 
     def submit(self, task: RangeTask) -> Future[RangeRead]:
-        """Have it read."""
         office: Office = self._me.office
         if self._crew is None or self._crew.process.dead:
             self._crew = office.hire(self._me)
@@ -136,7 +134,6 @@ class Workers:
         return future
 
     def close(self) -> None:
-        """End them."""
         if self._crew is not None:
             self._me.office.kill(self._crew.process)
 

@@ -37,7 +37,7 @@ from tandem.controller.instance.guarded_cluster import as_guarded
 from tandem.controller.instance.loop import Instance
 from tandem.controller.instance.start import InstanceParts
 from tandem.sink.kafka.cluster.guarded_topics import GuardedTopics
-from tandem.sink.meters import NOBODY, Meters
+from tandem.sink.process.meters import NOBODY, Meters
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import Identity
 
@@ -222,11 +222,9 @@ class World:
 
     @property
     def random(self) -> Any:
-        """The seed's choices."""
         return self.runtime.random
 
     def say(self, text: str) -> None:
-        """Tell what happens."""
         if self.tell is not None:
             self.tell(f"{self.runtime.now - 1000:8.2f} {text}")
 
@@ -464,7 +462,6 @@ class World:
         self.runtime.spawn(process, work, "main")
 
     def crash(self, process: Process) -> None:
-        """Kill -9."""
         if process.dead:
             return
         self.say(f"kill -9 {process.name}")
@@ -869,7 +866,7 @@ class World:
         guarded = as_guarded(CLUSTER_ID, GuardedTopics(topics=tuple(self.cluster.topics.values())), states)
         held = self.judge.held()
         releases = self.judge.old_releases()
-        kept = coverage.retained(states, now=self.bucket.now_ms(), count=self.plan.retain, age_ms=0)
+        kept = coverage.retained_generations(states, now=self.bucket.now_ms(), count=self.plan.retain, age_ms=0)
         # Claims that were given up leave gaps, so a low number may have been needed until the last handover.
         sealed = max((state.sealed_at or 0 for state in states), default=0)
         just_sealed = self.bucket.now_ms() - sealed < _CLEARED_WITHIN_MS

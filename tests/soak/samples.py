@@ -80,7 +80,6 @@ class Judgement:
 
     @property
     def flat(self) -> bool:
-        """Whether nothing grew."""
         return self.enough and not self.reasons
 
 

@@ -75,7 +75,7 @@ class DamagedError(PermanentError):
 
     exit_code = ExitCode.UNHEALTHY
 
-    def about(self, key: str) -> str:
+    def text_about(self, key: str) -> str:
         """Return the error's text as the end of a sentence that begins with the object's name `key`."""
         return str(self.args[0]).removeprefix(key).lstrip(": ")
 

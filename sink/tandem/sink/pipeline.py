@@ -22,13 +22,14 @@ from tandem.backup_avro.chain.entries import Base, PartitionKey
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.record.container import Codec
 from tandem.backup_avro.selection.last_records import PartitionCopy, partition_copies
-from tandem.sink import clock
 from tandem.sink.encryption.key_ring import keys_of
 from tandem.sink.encryption.record_keys import RecordKeys
 from tandem.sink.kafka.cluster.guarded_topics import DELETE_RETENTION, ClusterView, expires, tombstone_guarantee_s
 from tandem.sink.kafka.fetch.events import TopicPartition
-from tandem.sink.memory_budget import MemoryBudget
-from tandem.sink.meters import NOBODY, Meters
+from tandem.sink.process import clock
+from tandem.sink.process.memory_budget import MemoryBudget
+from tandem.sink.process.meters import NOBODY, Meters
+from tandem.sink.process.resource_limits import resource_shortage
 from tandem.sink.read.backpressure import PATIENCE_S, Backpressure
 from tandem.sink.read.new_partitions import NewPartition, NewPartitions
 from tandem.sink.read.partition_progress import PartitionProgress
@@ -43,9 +44,8 @@ from tandem.sink.read.scan.scan_lane import RangeBackEnd, ScanLane
 from tandem.sink.read.scan.spark_ranges import SparkRanges
 from tandem.sink.read.scan.worker_ranges import RangeWorkers, WorkerRanges
 from tandem.sink.read.survey import ClusterSurvey, ClusterSurveyor
-from tandem.sink.read.tail import TailLane, held_back
+from tandem.sink.read.tail import TailReader, held_back
 from tandem.sink.read.tombstone_guarantee import SHORTEST_RETENTION_S, away_s, shorter_guarantee
-from tandem.sink.resource_limits import resource_shortage
 from tandem.sink.store.chain.chain_writer import ChainWriter, now_ms
 from tandem.sink.store.object_store import ObjectStore
 from tandem.sink.transcode.transcoder_result import OUTPUT_LIMIT, Transcoder
@@ -192,7 +192,7 @@ class Pipeline:
             ),
             transcoder=transcoder,
             read_committed=opening.isolation_level == "read_committed",
-            hurry_survey=self._surveyor.hurry,
+            hurry_survey=self._surveyor.survey_soon,
             record_keys=record_keys,
             copies=self._partition_copies,
             pool=self._copy_reader,
@@ -219,7 +219,7 @@ class Pipeline:
             turn=self._budget.merging,
         )
         self._thread = threading.Thread(target=self._run, name=f"pipeline-{self._generation}", daemon=True)
-        self._lanes: tuple[TailLane, ScanLane] | None = None
+        self._lanes: tuple[TailReader, ScanLane] | None = None
         self._in_flight = 0
         self._pressure = Backpressure()
         self._flushed = time.monotonic()
@@ -281,9 +281,9 @@ class Pipeline:
         return self._phase if self.error is None else Phase.FAILED
 
     @property
-    def lost(self) -> tuple[ObjectLoss, ...]:
+    def lost_objects(self) -> tuple[ObjectLoss, ...]:
         """Objects of the generation that merging found to be missing or damaged."""
-        return self._merger.lost
+        return self._merger.lost_objects
 
     def report(self) -> PipelineReport:
         """Return the current state and figures. Thread-safe."""
@@ -299,7 +299,7 @@ class Pipeline:
             trouble.append(f"objects that were replaced can't be deleted: {self._merger.trouble}")
         if self.drained:  # earlier trouble no longer matters and is not updated any more
             trouble = []
-        trouble += [f"{item.key} {what}" for item, what in self.lost[:1]]
+        trouble += [f"{item.key} {what}" for item, what in self.lost_objects[:1]]
         return PipelineReport(
             generation=self._generation,
             phase=Phase.FAILED if error is not None else self._phase,
@@ -329,7 +329,7 @@ class Pipeline:
         refused = self._committer.trouble
         if refused is not None:
             yield f"what was read is not stored yet: {refused}"
-        if self._pressure.stands_s(now) >= PATIENCE_S:
+        if self._pressure.stopped_s(now) >= PATIENCE_S:
             yield f"nothing is read, because memory.budget ({self._budget.bytes:,} bytes) is full of what is not stored"
 
     def _aside_trouble(self, damaged: Mapping[object, TopicPartition]) -> Iterator[str]:
@@ -364,7 +364,7 @@ class Pipeline:
             sources.append(self._open_source())
             sources.append(self._open_source())
             patience_s = _HELD_FLUSHES * self._policy.flush_interval_s
-            tail = TailLane(self._context, sources[0], patience_s=patience_s)
+            tail = TailReader(self._context, sources[0], patience_s=patience_s)
             base = self._scan_lane(sources[1])
             self._lanes = (tail, base)
             self._read(sources[1], tail, base)
@@ -410,18 +410,18 @@ class Pipeline:
             elsewhere.append(WorkerRanges(context, state, acceptor, workers=workers, sizes=sizes))
         return ScanLane(context, elsewhere, LocalRanges(context, source, parallel=policy.parallel_scans, rate=rate))
 
-    def _read(self, source: FetchSource, tail: TailLane, base: ScanLane) -> None:
+    def _read(self, source: FetchSource, tail: TailReader, base: ScanLane) -> None:
         share = self._context.share
         while not self._drain.is_set():
             self._collect()
-            survey = self._surveyor.take()
+            survey = self._surveyor.take_survey()
             if survey is not None:
                 self._survey(survey)
             if not self._context.progress_of:
                 source.poll(0.0)  # so that the scan's source is connected, too, before there is anything to read
-            self._welcome(tail, base)
+            self._start_new_partitions(tail, base)
             share.held = self._held
-            if not self._pressure.look(full=share.is_full(), now=clock.now()):
+            if not self._pressure.record_full(full=share.is_full(), now=clock.now()):
                 # With a slow store the share has next to no room at each step, and the deferred part of a response
                 # would be fetched again each time: so each step may always read as much as a usual response expands to.
                 self._context.room = OUTPUT_LIMIT // self._budget.shares
@@ -432,7 +432,7 @@ class Pipeline:
                 base.step(_SCAN_POLL_S)
             else:
                 time.sleep(_SCAN_POLL_S)
-            self._tell_waiting()
+            self._log_memory_wait()
             if self._context.progress_of:
                 self._phase = Phase.SCANNING if base.busy else Phase.READING
             if not (self._newcomer_lookup.waiting or len(self._aside)):  # a mark has the ends of all logs
@@ -440,8 +440,8 @@ class Pipeline:
             if self._flush_due():
                 self._flush()
 
-    def _tell_waiting(self) -> None:
-        waited_s = self._pressure.news(clock.now())
+    def _log_memory_wait(self) -> None:
+        waited_s = self._pressure.due_report_s(clock.now())
         if waited_s is not None:
             _LOG.info(
                 "memory.budget is full, reading waits until the store has taken what was read",
@@ -458,7 +458,7 @@ class Pipeline:
         if not self._is_unsure():  # else the next reader reads it again
             self._flush()
         self._settle()
-        self._pressure.look(full=False, now=clock.now())
+        self._pressure.record_full(full=False, now=clock.now())
         self._phase = Phase.DRAINED
 
     def _settle(self) -> None:
@@ -478,8 +478,8 @@ class Pipeline:
             for topic_id in done.lost_topics:
                 # Records read of this topic are not in the chain. If the topic still exists, it is read on from there.
                 self._forget(topic_id)
-                self._drafter.untold(topic_id)
-                self._surveyor.hurry()
+                self._drafter.reset_topic(topic_id)
+                self._surveyor.survey_soon()
             self._merger.committed()
             self._committed()
         if self._committer.error is not None:
@@ -491,14 +491,14 @@ class Pipeline:
         for topic_id, why in done.refused.items():
             self._aside.set_aside(topic_id, name=names.get(topic_id, topic_id), why=why, now=clock.now())
         self._aside.committed({part.key.topic_id for item in done.entry.objects for part in item.parts})
-        self._tell_aside()
+        self._log_topics_aside()
 
-    def _tell_aside(self) -> None:
+    def _log_topics_aside(self) -> None:
         trouble = self._aside.trouble
         if trouble is None:
-            self._context.well(_ASIDE)
+            self._context.clear_trouble(_ASIDE)
         else:
-            self._context.say(_ASIDE, trouble)
+            self._context.report_trouble(_ASIDE, trouble)
         self._set_aside = self._aside.names
         self._unstored = sum(topic.partitions for topic in self._drafter.guarded if topic.topic_id in self._aside)
 
@@ -507,7 +507,7 @@ class Pipeline:
 
     def _flush_wanted(self) -> bool:
         if not self._context.progress_of:  # nothing is guarded any more, but a removed topic still has to be recorded
-            return self._drafter.news()
+            return self._drafter.has_changes()
         buffer = self._context.buffer
         if buffer.largest >= self._policy.object_size or buffer.bytes >= self._context.share.worth_storing:
             return True
@@ -517,7 +517,7 @@ class Pipeline:
         if now - self._looked < often_s:
             return False
         self._looked = now
-        if waited >= self._policy.flush_interval_s and self._drafter.news():
+        if waited >= self._policy.flush_interval_s and self._drafter.has_changes():
             return True
         # The peer waits for the proof that all logs are read to their ends, so it does not wait for a flush interval.
         if waited >= often_s and self._drafter.proof_due():
@@ -527,10 +527,10 @@ class Pipeline:
     def _is_unsure(self) -> bool:
         """Return whether a commit has to wait: after a suspension, or because a topic can't be described."""
         if not self._drafter.unsure():
-            self._context.well(_UNJUDGED)
+            self._context.clear_trouble(_UNJUDGED)
             return False
-        self._surveyor.hurry()
-        self._context.say(
+        self._surveyor.survey_soon()
+        self._context.report_trouble(
             _UNJUDGED, "nothing is committed: records came late, and delete.retention.ms is not known now"
         )
         return True
@@ -552,26 +552,26 @@ class Pipeline:
         self._unbegun = sum(1 if topic is None else topic.partitions for topic in denied)
         trouble = survey.found.trouble
         if trouble is None:
-            self._context.well(_DENIED)
+            self._context.clear_trouble(_DENIED)
         else:
-            self._context.say(_DENIED, trouble)
+            self._context.report_trouble(_DENIED, trouble)
         for progress in self._context.progress_of.values():  # its topic's configuration may have changed
             time_limit = range_time_limit(progress.base_held_to_s, self._policy.chunk_ceiling_s)
             progress.scan.limit_s, progress.scan.best_effort = time_limit["limit_s"], time_limit["best_effort"]
-        self._aside.keep({topic.topic_id for topic in self._drafter.guarded})
-        self._tell_aside()
+        self._aside.forget_unguarded({topic.topic_id for topic in self._drafter.guarded})
+        self._log_topics_aside()
         now = clock.now()
         self._newcomer_lookup.want(
             {
                 TopicPartition(topic.name, n): topic
                 for topic in self._drafter.guarded
-                if not self._aside.rests(topic.topic_id, now)
+                if not self._aside.is_set_aside(topic.topic_id, now)
                 for n in range(topic.partitions)
                 if TopicPartition(topic.name, n) not in self._context.progress_of
             }
         )
 
-    def _welcome(self, tail: TailLane, base: ScanLane) -> None:
+    def _start_new_partitions(self, tail: TailReader, base: ScanLane) -> None:
         """Start reading the new partitions whose log bounds are known by now."""
         for tp, new_partition in self._newcomer_lookup.step(clock.now()).items():
             progress = self._progress(tp, new_partition)
@@ -581,9 +581,9 @@ class Pipeline:
                 base.add(tp)
         trouble = self._newcomer_lookup.trouble
         if trouble is None:
-            self._context.well(_NOT_READ)
+            self._context.clear_trouble(_NOT_READ)
         else:
-            self._context.say(_NOT_READ, trouble)
+            self._context.report_trouble(_NOT_READ, trouble)
 
     def _forget(self, topic_id: str) -> None:
         assert self._lanes is not None
@@ -651,7 +651,7 @@ class Pipeline:
             recorded=before,
             known=before.hashes or new_partition.hashes,
         )
-        progress.guarantee(retention_s, now=asked)
+        progress.set_guarantee(retention_s, now=asked)
         if not before.base.complete and not progress.scan.led_by(bounds.leader, bounds.leader_epoch):
             progress.scan.start_again(leader=bounds.leader, epoch=bounds.leader_epoch, start=bounds.start)
         return progress

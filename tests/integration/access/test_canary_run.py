@@ -10,31 +10,28 @@ import json
 import os
 import secrets
 import signal
-import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from support.clusters.topics import TopicMaker
 from support.pages.canaries import appearances, in_files, plain_canary
 from support.pairs.instances import Instance, Pair, store_section
 from support.pairs.kept_files import KeptFiles
+from support.repeated import Repeated
 
 from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.controller.sandbox.ports import LOOPBACK, pick_ports
 from tandem.controller.sandbox.s3 import S3Server
 from tandem.controller.sandbox.sigv4 import S3Key
-
-if TYPE_CHECKING:
-    from support.clusters.topics import TopicMaker
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -61,36 +58,23 @@ signal.signal(signal.SIGUSR1, crash)
 """
 
 
-class Lines:
+class Lines(Repeated):
     """Reads the command lines of all processes of the machine, again and again, for a canary in one."""
 
     def __init__(self, planted: Mapping[str, str]) -> None:
+        super().__init__(every_s=0.2)
         self.found: list[str] = []
-        self.seen = 0
+        self.known: set[tuple[str, bytes]] = set()
         self._planted = planted
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def __enter__(self) -> Self:
-        """Begin."""
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """End."""
-        self._stopped.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        known: set[tuple[str, bytes]] = set()
-        while not self._stopped.wait(0.2):
-            for entry in Path("/proc").iterdir():
-                with suppress(OSError):
-                    line = (entry / "cmdline").read_bytes() if entry.name.isdigit() else b""
-                    if line and (entry.name, line) not in known:
-                        known.add((entry.name, line))
-                        self.found += appearances(line, self._planted)
-            self.seen = len(known)
+    def once(self) -> None:
+        """Read those of processes that are new, or have changed theirs."""
+        for entry in Path("/proc").iterdir():
+            with suppress(OSError):
+                line = (entry / "cmdline").read_bytes() if entry.name.isdigit() else b""
+                if line and (entry.name, line) not in self.known:
+                    self.known.add((entry.name, line))
+                    self.found += appearances(line, self._planted)
 
 
 @pytest.fixture
@@ -303,7 +287,7 @@ def test_a_pair_shows_no_secret(scene: Scene, guarded: tuple[KafkaServer, str]) 
         pair.wait("it goes on", lambda: a.said("running"))
         assert a.terminate() == 0
     assert lines.found == []
-    assert lines.seen > 20
+    assert len(lines.known) > 20
     assert "librdkafka" in b.text(), "the debug output of the clients was on"
     objects = {info.key: pair.store.get(info.key) for info in pair.store.list("")}
     messages = list(messages_of(guarded[0].bootstrap, "guarded"))

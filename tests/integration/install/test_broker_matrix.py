@@ -12,7 +12,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -20,13 +19,11 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from support.backups.witness import Log, Row, assert_same, consume, stored
 from support.clusters.capped import FETCH, METADATA, CappedKafka
 from support.clusters.old_brokers import RELEASES, broker
+from support.clusters.topics import TopicMaker
 from support.pairs.instances import QUICK, Pair, PairMaker
 
 from tandem.backup_avro.errors import ExitCode
 from tandem.controller.sandbox.kafka import KafkaServer
-
-if TYPE_CHECKING:
-    from support.clusters.topics import TopicMaker
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(600)]
 

@@ -36,7 +36,7 @@ from support.pairs.cli_shell import Done, Shell
 from support.patience import answered
 
 from tandem.controller.sandbox.sandbox import Sandbox
-from tandem.sink.kafka.cluster.topic_ids import from_base64
+from tandem.sink.kafka.wire.topic_ids import from_base64
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -162,7 +162,6 @@ class World:
         return Done(code=process.returncode, out=seen + out, err=err)
 
     def start(self, words: Sequence[str]) -> None:
-        """Start an instance."""
         name = next((word.partition("=")[2] for word in words if word.startswith("instance=")), self.instance)
         environ = (
             self.environ if any("instance=" in word for word in words) else self.environ | {"TANDEM_INSTANCE": name}
@@ -313,7 +312,6 @@ class World:
             time.sleep(0.5)
 
     def stop_both(self) -> None:
-        """SIGTERM to both."""
         for name in list(self.processes):
             self.stop(name)
 

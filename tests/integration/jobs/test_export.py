@@ -62,9 +62,11 @@ def decoded(text: str | None) -> bytes | None:
 def test_what_is_exported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """JSON lines and Parquet hold every field; the newest of each key; what is there is not touched; pins are gone."""
     (tmp_path / "store").mkdir()
-    backup = Backup.claim(open_store((tmp_path / "store").as_uri()), topics=[TopicSpec("orders", 2), TopicSpec("odd")])
-    backup.commit([*records("orders", 0, range(30), keys=7, tombstones=[29]), *ODD])
-    backup.complete()
+    Backup.completed(
+        open_store((tmp_path / "store").as_uri()),
+        [*records("orders", 0, range(30), keys=7, tombstones=[29]), *ODD],
+        topics=[TopicSpec("orders", 2), TopicSpec("odd")],
+    )
     lines = tmp_path / "odd lines"
     assert export(tmp_path, "--format", "jsonl", "--to", str(lines), "--topics", "odd") == 0
     report = json.loads(capsys.readouterr().out)

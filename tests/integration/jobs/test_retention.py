@@ -89,11 +89,8 @@ def outcomes(found: list[StepOutcome]) -> list[tuple[RetentionAction, int | None
 def test_a_grown_backup_is_tidied_up(spark: SparkSession, address: StoreAddress) -> None:
     """Everything of section "retention" at once, in two runs; what remains is clean, and a third run finds nothing."""
     store = address.open()
-    given_up = Backup.claim(store, topics=[ORDERS])
-    given_up.commit(records("orders", 0, range(30)))
-    sealed = Backup.claim(store, topics=[ORDERS], number=2, instance="b")
-    sealed.commit(records("orders", 0, range(30)))
-    sealed.complete()
+    Backup.begun(store, records("orders", 0, range(30)), topics=[ORDERS])
+    sealed = Backup.completed(store, records("orders", 0, range(30)), topics=[ORDERS], number=2, instance="b")
     lost = sealed.put_object([(("orders", 1), records("orders", 1, range(3)), None)], journal=False)
     begin_upload(address, lost.key + ".part")
     active = expiring(store, 3, "a")
@@ -173,11 +170,8 @@ def test_a_running_active_and_the_janitor_do_not_disturb_each_other(spark: Spark
 def test_clearing_waits_for_a_pin_and_another_janitor_finishes_it(spark: SparkSession, folder: StoreAddress) -> None:
     """The pin was put between plan and execution. The builder notices at its next entry that it was given up."""
     store = folder.open()
-    given_up = Backup.claim(store, topics=[ORDERS])
-    given_up.commit(records("orders", 0, range(30)))
-    other = Backup.claim(store, topics=[ORDERS], number=2)
-    other.commit(records("orders", 0, range(30)))
-    other.complete()
+    given_up = Backup.begun(store, records("orders", 0, range(30)), topics=[ORDERS])
+    Backup.completed(store, records("orders", 0, range(30)), topics=[ORDERS], number=2)
     janitor = Janitor(spark, folder, PAIR, AT_ONCE)
     plan = janitor.plan()
     later = ChainWriter(store, ChainReader(store, PAIR).load(1), "x", stop=threading.Event())
@@ -214,8 +208,7 @@ def test_clearing_waits_for_a_pin_and_another_janitor_finishes_it(spark: SparkSe
 def test_what_changed_since_the_plan_is_left_alone(spark: SparkSession, folder: StoreAddress) -> None:
     """The topic became compacted, and the generation that was to be cleared became complete."""
     store = folder.open()
-    slow = Backup.claim(store, topics=[ORDERS])
-    slow.commit(records("orders", 0, range(30)))
+    slow = Backup.begun(store, records("orders", 0, range(30)), topics=[ORDERS])
     active = expiring(store, 2, "a")
     janitor = Janitor(spark, folder, PAIR, AT_ONCE)
     plan = janitor.plan()
@@ -230,9 +223,7 @@ def test_what_changed_since_the_plan_is_left_alone(spark: SparkSession, folder: 
 def test_orphans_of_a_killed_process_go_after_its_restart(spark: SparkSession, address: StoreAddress) -> None:
     """The next incarnation's TAKEOVER proves that nobody can commit them; what it uploads itself stays."""
     store = address.open()
-    backup = Backup.claim(store, topics=[ORDERS])
-    backup.commit(records("orders", 0, range(3)))
-    backup.complete()
+    backup = Backup.completed(store, records("orders", 0, range(3)), topics=[ORDERS])
     lost = backup.put_object([(("orders", 1), records("orders", 1, range(3)), None)], journal=False)
     assert Janitor(spark, address, PAIR, AT_ONCE).plan().steps == ()
     backup.restart()

@@ -131,8 +131,7 @@ def test_every_field_comes_back(spark: SparkSession, place: tuple[ObjectStore, d
 def test_only_what_the_chain_holds_is_read(spark: SparkSession, place: tuple[ObjectStore, dict[str, str]]) -> None:
     """Orphans, void base attempts and replaced objects are in the store and not in the result."""
     store, options = place
-    backup = Backup.claim(store, topics=[TopicSpec("orders")])
-    backup.commit(records("orders", 0, range(10)))
+    backup = Backup.begun(store, records("orders", 0, range(10)))
     backup.commit(records("orders", 0, range(10, 20)))
     backup.put_object([(("orders", 0), records("orders", 0, range(20, 30)), None)], journal=False)
     backup.complete()
@@ -151,11 +150,8 @@ def test_the_newest_complete_generation_is_read_unless_one_is_named(
 ) -> None:
     """A newer one that is still being built does not count; what only the older one confirmed is added."""
     store, options = place
-    first = Backup.claim(store, topics=[TopicSpec("orders")])
-    first.commit(records("orders", 0, range(30)))
-    first.complete()
-    second = Backup.claim(store, topics=[TopicSpec("orders")], number=2, instance="b")
-    second.commit(records("orders", 0, range(10, 25)))
+    Backup.completed(store, records("orders", 0, range(30)))
+    second = Backup.begun(store, records("orders", 0, range(10, 25)), number=2, instance="b")
     assert rows(load(spark, options)) == by_place(records("orders", 0, range(30)))
     second.complete()
     assert rows(load(spark, options)) == by_place(records("orders", 0, range(10, 30)))
@@ -187,9 +183,7 @@ def test_wrong_options_are_told_before_any_job_runs(spark: SparkSession, tmp_pat
         load(spark, {"root": root, "pair": PAIR, "tpoics": "x"})
     with pytest.raises(Exception, match="no generation is complete"):
         load(spark, {"root": root, "pair": PAIR}).count()
-    backup = Backup.claim(open_store(root), topics=[TopicSpec("orders")])
-    backup.commit(records("orders", 0, range(3)))
-    backup.complete()
+    Backup.completed(open_store(root), records("orders", 0, range(3)))
     with pytest.raises(Exception, match="holds no topic 'users'"):
         load(spark, {"root": root, "pair": PAIR, "topics": "orders,users"}).count()
 
@@ -225,9 +219,7 @@ def test_no_plan_shows_the_secret(
     token = plain_canary("session token")
     planted = {"secret": s3.key.secret_key, "wrong secret": plain_canary("wrong secret"), "token": token}
     store, options = in_s3(bucket_root, s3)
-    backup = Backup.claim(store, topics=[TopicSpec("orders", 2)])
-    backup.commit(records("orders", 0, range(9)))
-    backup.complete()
+    Backup.completed(store, records("orders", 0, range(9)), topics=[TopicSpec("orders", 2)])
     for adaptive in ("true", "false"):
         spark.conf.set("spark.sql.adaptive.enabled", adaptive)
         try:
@@ -258,9 +250,7 @@ def test_no_plan_shows_the_secret(
 
 def test_sql_finds_the_latest_record_of_a_key(spark: SparkSession, tmp_path: Path) -> None:
     """The columns are those that people know from Spark's Kafka source."""
-    backup = Backup.claim(open_store(tmp_path.as_uri()), topics=[TopicSpec("orders")])
-    backup.commit(records("orders", 0, range(50), keys=10, tombstones=[43]))
-    backup.complete()
+    Backup.completed(open_store(tmp_path.as_uri()), records("orders", 0, range(50), keys=10, tombstones=[43]))
     load(spark, {"path": tmp_path.as_uri(), "pair": PAIR}).createOrReplaceTempView("orders")
     found = spark.sql(
         "select cast(key as string) k, max_by(cast(value as string), offset) v from orders group by key order by k"

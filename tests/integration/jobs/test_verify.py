@@ -32,9 +32,13 @@ def two_generations(store: ObjectStore) -> tuple[Backup, Backup]:
     first.commit(records("orders", 0, range(50), tombstones=[9]), base_end={("orders", 0): 30})
     first.commit([*records("orders", 1, range(9)), *records("users", 0, range(9))], journal=True)
     first.complete()
-    second = Backup.claim(store, topics=[ORDERS, USERS], number=2, instance="b")
-    second.commit([*records("orders", 0, range(20, 60)), *records("users", 0, range(4, 9))])
-    second.complete()
+    second = Backup.completed(
+        store,
+        [*records("orders", 0, range(20, 60)), *records("users", 0, range(4, 9))],
+        topics=[ORDERS, USERS],
+        number=2,
+        instance="b",
+    )
     first.seal()
     return first, second
 

@@ -191,9 +191,7 @@ def test_compaction_of_the_live_topic_is_no_difference(
     first = records(topic, 0, range(4000), tombstones=range(100, 200), keys=300)
     write(kafka.bootstrap, first)
     topic_id = ClusterAdmin({"bootstrap.servers": kafka.bootstrap}).topics([topic])[0].topic_id
-    backup = Backup.claim(store, topics=[TopicSpec(topic, topic_id=topic_id)], block_records=500)
-    backup.commit(first)
-    backup.complete()
+    Backup.completed(store, first, topics=[TopicSpec(topic, topic_id=topic_id)], block_records=500)
     cluster = ClusterAddress(props={"bootstrap.servers": kafka.bootstrap})
     for _ in range(3):
         write(kafka.bootstrap, records(topic, 0, range(1500), keys=250))
@@ -209,9 +207,7 @@ def test_two_generations_are_compared(
     spec = TopicSpec("orders", 2)
     whole = records("orders", 0, range(60), tombstones=[52], keys=10)
     other = records("orders", 1, range(30), keys=10)
-    first = Backup.claim(store, topics=[spec])
-    first.commit([*whole[:50], *other])
-    first.complete()
+    first = Backup.completed(store, [*whole[:50], *other], topics=[spec])
     second = Backup.claim(store, topics=[spec], number=2, instance="b")
     second.commit([*whole[40:], *other[20:]], base_end={("orders", 0): 55})
     second.complete()
@@ -224,9 +220,13 @@ def test_two_generations_are_compared(
         (30, 10, 10),
     ]
 
-    third = Backup.claim(store, topics=[spec], number=3, instance="a")
-    third.commit([*whole[40:57], replace(whole[57], value=b"other"), *other[20:28], *other[29:]])
-    third.complete()
+    Backup.completed(
+        store,
+        [*whole[40:57], replace(whole[57], value=b"other"), *other[20:28], *other[29:]],
+        topics=[spec],
+        number=3,
+        instance="a",
+    )
     code, out, _ = tandem("verify", "--against-generation", "2,3", "-o", "json")
     document = json.loads(out)
     assert code == 3

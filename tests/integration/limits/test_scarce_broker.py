@@ -5,20 +5,17 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import pytest
 from chaos.gates import Gate, Gates, Mode
 from soak.process import look
 from support.backups.witness import assert_same, consume, stored
 from support.clusters.brokers import Listeners
+from support.clusters.topics import TopicMaker
 from support.pairs.instances import PairMaker
 from support.pairs.load import PARTITIONS, UNCLEANED, Load
 
 from tandem.controller.sandbox.kafka import KafkaServer
-
-if TYPE_CHECKING:
-    from support.clusters.topics import TopicMaker
 
 pytestmark = pytest.mark.integration
 

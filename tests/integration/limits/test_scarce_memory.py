@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Self
 
 import pytest
 from confluent_kafka import Producer
 from soak.process import look
+from support.clusters.topics import TopicMaker
 from support.pairs.instances import PairMaker
+from support.repeated import Repeated
 
 from tandem.controller.sandbox.kafka import KafkaServer
-
-if TYPE_CHECKING:
-    from support.clusters.topics import TopicMaker
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -30,26 +27,16 @@ IDLE_BYTES = 130e6
 RECORDS_ON_THEIR_WAY = 20
 
 
-class Peak:
+class Peak(Repeated):
     """Looks at a process ten times a second, for the largest resident set."""
 
     def __init__(self, pid: int) -> None:
+        super().__init__(every_s=0.1)
         self.bytes = 0
         self._pid = pid
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def _run(self) -> None:
-        while not self._stop.wait(0.1):
-            self.bytes = max(self.bytes, look(self._pid, at=0.0).rss)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join(5)
+    def once(self) -> None:
+        self.bytes = max(self.bytes, look(self._pid, at=0.0).rss)
 
 
 def test_64_partitions_of_10_mb_records(

@@ -7,12 +7,13 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from soak.process import look
 from soak.samples import Sample
 from support.backups.witness import assert_same, consume, stored
+from support.clusters.topics import TopicMaker
 from support.pairs.instances import Instance, Pair, PairMaker
 from support.pairs.load import PARTITIONS, UNCLEANED, Load
 from support.servers.refusing_store import SLOW_DOWN, STORAGE_FULL, RefusingStore, refusing_store
@@ -20,9 +21,6 @@ from support.servers.refusing_store import SLOW_DOWN, STORAGE_FULL, RefusingStor
 from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.controller.sandbox.ports import pick_ports
 from tandem.controller.sandbox.s3 import S3Server
-
-if TYPE_CHECKING:
-    from support.clusters.topics import TopicMaker
 
 pytestmark = pytest.mark.integration
 

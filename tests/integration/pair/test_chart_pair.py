@@ -14,17 +14,14 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from chart.rendering import GOLDEN, container, objects, one
+from support.clusters.topics import TopicMaker
 
 from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.controller.sandbox.ports import pick_ports
 from tandem.controller.sandbox.s3 import S3Server
-
-if TYPE_CHECKING:
-    from support.clusters.topics import TopicMaker
 
 _MAIN = "import sys; from tandem.controller.cli.main import main; sys.exit(main())"
 _WAIT_S = 90.0

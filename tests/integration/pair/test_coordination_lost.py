@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
-from support.backups.witness import assert_same, consume, stored
+from support.clusters.topics import TopicMaker
 from support.pairs.instances import PairMaker
+from support.pairs.outcomes import assert_all_stored
 
 from tandem.backup_avro.documents.coordination_message import CoordinationEvent
 from tandem.controller.coordination.topic_reader import TopicReader
 from tandem.controller.sandbox.kafka import KafkaServer
-
-if TYPE_CHECKING:
-    from support.clusters.topics import TopicMaker
 
 pytestmark = pytest.mark.integration
 
@@ -53,9 +49,7 @@ def test_deleted_while_in_use(kafka: KafkaServer, make_topic: TopicMaker, new_pa
     pair.wait("generation 2 is complete", lambda: pair.complete(2))
     pair.wait("roles have changed", lambda: (a.role, b.role) == ("Passive", "Active"))
     write()
-    log = consume(kafka.bootstrap, [topic])
-    pair.wait("all is committed", lambda: pair.covered(log.ends))
-    assert_same(stored(pair.store, pair.name), log.rows)
+    assert_all_stored(pair, kafka.bootstrap, [topic])
     assert [a.terminate(), b.terminate()] == [0, 0]
 
 

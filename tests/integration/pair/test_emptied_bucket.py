@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
+from support.clusters.topics import TopicMaker
 from support.pairs.instances import PairMaker
 from support.pairs.outcomes import UNCLEANED, assert_all_stored, write
 
 from tandem.backup_avro.chain import layout
 from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.sink.store.chain.chain_reader import ChainReader
-
-if TYPE_CHECKING:
-    from support.clusters.topics import TopicMaker
 
 pytestmark = pytest.mark.integration
 

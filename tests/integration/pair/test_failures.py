@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from support.backups.build_backup import Backup, TopicSpec, records
+from support.clusters.topics import TopicMaker
 from support.pairs.instances import Instance, Pair, PairMaker
 from support.pairs.outcomes import ERROR, REFUSED, UNCLEANED, USAGE, assert_all_stored, assert_ends, messages, write
 from support.servers.careless_store import careless_store
@@ -18,9 +19,6 @@ from tandem.controller.decision.decide import Reason
 from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.controller.sandbox.ports import LOOPBACK, pick_ports
 from tandem.controller.sandbox.s3 import S3Server
-
-if TYPE_CHECKING:
-    from support.clusters.topics import TopicMaker
 
 pytestmark = pytest.mark.integration
 

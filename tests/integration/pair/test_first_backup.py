@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 from support.backups.witness import assert_same, consume, stored
+from support.clusters.topics import TopicMaker
 from support.pairs.instances import Instance, Pair, PairMaker
+from support.pairs.outcomes import assert_all_stored
 
 from tandem.controller.decision.decide import Reason
 from tandem.controller.sandbox.kafka import KafkaServer
-
-if TYPE_CHECKING:
-    from support.clusters.topics import TopicMaker
 
 pytestmark = pytest.mark.integration
 
@@ -59,9 +56,7 @@ def test_both_want_to_be_first_and_then_take_turns(
     assert not pair.objects_of(winner.name)
     pair.wait("roles have changed", lambda: roles(winner, loser) == ("Passive", "Active"))
     assert pair.kinds(1)[-3:] == ["SEALED", "CLEARING", "CLEARED"]
-    log = consume(kafka.bootstrap, [topic])
-    pair.wait("all is committed", lambda: pair.covered(log.ends))
-    assert_same(stored(pair.store, pair.name), log.rows)
+    assert_all_stored(pair, kafka.bootstrap, [topic])
 
     # Asked for a number that exists, nobody does anything.
     pair.activate(winner.name, 2)

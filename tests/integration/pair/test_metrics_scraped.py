@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 import urllib.request
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 from prometheus_client.parser import text_string_to_metric_families as parse
 from support.backups.requests import job_outcome
+from support.clusters.topics import TopicMaker
 from support.pairs.instances import QUICK, Instance, Pair, PairMaker
 
 from tandem.backup_avro.documents.outcome import JobKind
@@ -19,9 +20,6 @@ from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.controller.sandbox.ports import pick_ports
 from tandem.controller.sandbox.s3 import S3Server
 from tandem.sink.store.chain import outcomes
-
-if TYPE_CHECKING:
-    from support.clusters.topics import TopicMaker
 
 pytestmark = pytest.mark.integration
 

@@ -11,10 +11,11 @@ import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
+from support.clusters.topics import TopicMaker
 from support.pairs.instances import Pair, PairMaker, store_section
 from support.pairs.outcomes import ERROR, REFUSED, UNCLEANED, assert_all_stored, assert_ends, write
 from support.pairs.skewed import skewed
@@ -23,9 +24,6 @@ from tandem.backup_avro.errors import ExitCode
 from tandem.controller.decision.decide import Reason
 from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.controller.sandbox.s3 import S3Server
-
-if TYPE_CHECKING:
-    from support.clusters.topics import TopicMaker
 
 pytestmark = pytest.mark.integration
 

@@ -5,20 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 from support.backups.witness import Row, consume, stored
 from support.clusters.role_clients import client_of
+from support.clusters.topics import TopicMaker
 from support.pairs.instances import Pair, store_section
 from support.pairs.outcomes import UNCLEANED, assert_all_stored, write
 
 from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.controller.sandbox.s3 import S3Server
-
-if TYPE_CHECKING:
-    from support.clusters.topics import TopicMaker
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.spark]
 

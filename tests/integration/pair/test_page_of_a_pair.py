@@ -6,19 +6,17 @@ import json
 import time
 import urllib.request
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from support.clusters.topics import TopicMaker
 from support.pages.html_check import Page, checked
 from support.pairs.instances import PairMaker
 
 from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.controller.sandbox.ports import LOOPBACK, pick_ports
 from tandem.controller.sandbox.s3 import S3Server
-
-if TYPE_CHECKING:
-    from support.clusters.topics import TopicMaker
 
 pytestmark = pytest.mark.integration
 

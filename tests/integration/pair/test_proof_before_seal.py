@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Producer
@@ -15,9 +14,7 @@ from support.pairs.instances import Pair, PairMaker
 
 from tandem.backup_avro.selection.coverage import CUT_OFF_KEPT
 from tandem.backup_avro.selection.restorable_state import select
-
-if TYPE_CHECKING:
-    from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.controller.sandbox.kafka import KafkaServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer
-from support.backups.witness import assert_same, consume, stored
+from support.backups.witness import consume
 from support.pairs.instances import Instance, Pair, PairMaker
-from support.pairs.outcomes import messages
+from support.pairs.outcomes import assert_all_stored, messages
 
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import Entry, EntryKind, Opening
@@ -101,9 +101,7 @@ def test_a_signed_pair_takes_turns_and_is_restored(
     pair.activate("b", 2, signer=keys.signers["job"])
     pair.wait("generation 2 is complete", lambda: pair.complete(2))
     pair.wait("generation 1 is cleared", lambda: [g.number for g in pair.live()] == [2])
-    log = consume(kafka.bootstrap, [topic])
-    pair.wait("all is committed", lambda: pair.covered(log.ends))
-    assert_same(stored(pair.store, pair.name), log.rows)
+    assert_all_stored(pair, kafka.bootstrap, [topic])
     head = pair.wait("the head is published", lambda: status_head(pair, 2))
     assert [a.terminate(), b.terminate()] == [0, 0]
 
@@ -279,9 +277,7 @@ def test_a_job_reads_for_a_signed_pair(
     done = pair.tandem(*words)
     assert (done.returncode, json.loads(done.stdout)["records"]) == (0, 3000), done.stderr
     pair.wait("generation 1 is complete", lambda: pair.complete(1))
-    log = consume(kafka.bootstrap, [topic])
-    pair.wait("all is committed", lambda: pair.covered(log.ends))
-    assert_same(stored(pair.store, pair.name), log.rows)
+    assert_all_stored(pair, kafka.bootstrap, [topic])
     verified = pair.tandem("verify", "--require-signature", "--master", "local[2,4]")
     assert verified.returncode == 0, verified.stdout + verified.stderr
     assert not list(pair.store.list(layout.offers_prefix(pair.name, "a", 1)))

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
+from support.clusters.topics import TopicMaker
 from support.pairs.instances import PairMaker
 from support.pairs.outcomes import UNCLEANED, assert_all_stored, write
 
 from tandem.controller.sandbox.kafka import KafkaServer
-
-if TYPE_CHECKING:
-    from support.clusters.topics import TopicMaker
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

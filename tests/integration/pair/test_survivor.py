@@ -6,12 +6,12 @@ import logging
 import random
 import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient
 from support.backups.witness import assert_same, consume, rows_of, stored
+from support.clusters.topics import TopicMaker
 from support.pairs.instances import Pair, PairMaker
 
 from tandem.backup_avro.chain.entries import Entry, EntryKind, PartitionKey
@@ -19,9 +19,6 @@ from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.selection.restorable_state import select
 from tandem.controller.decision.decide import Reason
 from tandem.controller.sandbox.kafka import KafkaServer
-
-if TYPE_CHECKING:
-    from support.clusters.topics import TopicMaker
 
 _LOG = logging.getLogger(__name__)
 # Turns and time-outs of seconds need a machine that is not busy with other tests.

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
+from support.clusters.topics import TopicMaker
 from support.pairs.instances import Instance, PairMaker
 
 from tandem.controller.decision.decide import Reason
-
-if TYPE_CHECKING:
-    from support.clusters.topics import TopicMaker
 
 pytestmark = pytest.mark.integration
 

@@ -74,8 +74,11 @@ def test_a_drill_restores_checks_and_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Clean, kept, with a mismatch, with damage: said, recorded for status, and no topic is left but the kept one."""
-    backup = Backup.claim(store, topics=[TopicSpec(topic_name, 2), TopicSpec(f"{topic_name}.other")])
-    backup.commit([*records(topic_name, 0, range(50), tombstones=[9]), *records(topic_name, 1, range(20))])
+    backup = Backup.begun(
+        store,
+        [*records(topic_name, 0, range(50), tombstones=[9]), *records(topic_name, 1, range(20))],
+        topics=[TopicSpec(topic_name, 2), TopicSpec(f"{topic_name}.other")],
+    )
     backup.commit(records(f"{topic_name}.other", 0, range(5)), journal=True)
     backup.complete()
 

@@ -9,12 +9,13 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from support.backups.build_backup import PAIR, Backup, TopicSpec, records
+from support.clusters.topics import TopicMaker
 from support.pairs.instances import store_settings
 from support.restores.cases import Case, CrashAt, CrashError, Do, backup_of_one, read_all, rows_of
 from support.restores.records import load_task
@@ -36,13 +37,11 @@ from tandem.spark_jobs.restore.load.batch_producer import FencedError
 from tandem.spark_jobs.restore.load.load import load_partition
 from tandem.spark_jobs.restore.load.load_task import LoadPace, LoadTask, SourcePartition
 from tandem.spark_jobs.restore.plan.duration import DurationEstimate
+from tandem.spark_jobs.restore.plan.offset_mode import OffsetMode
 from tandem.spark_jobs.restore.plan.options import RestoreOptions
 from tandem.spark_jobs.restore.plan.plan import TopicNaming, transactional_id
 from tandem.spark_jobs.restore.prepare.prepare import describe, prepare_restore
 from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
-
-if TYPE_CHECKING:
-    from support.clusters.topics import TopicMaker
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -82,11 +81,11 @@ def test_every_field_comes_back(case: Case, topic_name: str) -> None:
             "max.message.bytes": "4194304",
         },
     )
-    backup = Backup.claim(case.store, topics=[spec], block_records=100)
-    backup.commit([*odd, *many[:500]])
+    backup = Backup.begun(case.store, [*odd, *many[:500]], topics=[spec], block_records=100)
     backup.commit(many[500:], journal=True)
     backup.complete()
-    report = case.restore(RestoreOptions(naming=TopicNaming(suffix=".restored")))
+    # Two billion fillers would be needed for a floor.
+    report = case.restore(RestoreOptions(naming=TopicNaming(suffix=".restored"), offsets=OffsetMode.DENSE))
     assert report.mismatches == ()
     target = f"{topic_name}.restored"
     assert read_all(case.kafka.bootstrap, target, 0) == rows_of(odd)
@@ -106,9 +105,7 @@ def test_header_names_that_are_no_text(case: Case, topic_name: str) -> None:
         Record(topic=topic_name, partition=0, offset=n, key=b"k", value=b"v", headers=((name, b"x"), (name, None)))
         for n, name in enumerate(names)
     ]
-    backup = Backup.claim(case.store, topics=[TopicSpec(topic_name)])
-    backup.commit(items)
-    backup.complete()
+    Backup.completed(case.store, items, topics=[TopicSpec(topic_name)])
     report = case.restore(RestoreOptions(naming=TopicNaming(suffix=".restored")))
     assert report.mismatches == ()
     assert report.records == len(names)
@@ -118,9 +115,7 @@ def test_what_somebody_writes_meanwhile_is_not_written_over(
     case: Case, topic_name: str, make_topic: TopicMaker
 ) -> None:
     """A topic that was empty when it was planned is looked at again; the same command does not go on with it either."""
-    backup = Backup.claim(case.store, topics=[TopicSpec(topic_name)])
-    backup.commit(records(topic_name, 0, range(20)))
-    backup.complete()
+    Backup.completed(case.store, records(topic_name, 0, range(20)), topics=[TopicSpec(topic_name)])
     target = make_topic(partitions=1, config={"retention.ms": "77000"})
     config = case.target.set_on([target])[target]
     options = RestoreOptions(naming=TopicNaming(only=target))
@@ -316,9 +311,7 @@ def test_a_record_that_is_larger_than_the_topics_own_limit(case: Case, topic_nam
     """It was compressed when it came; while it is loaded the limit is what it needs, and then the recorded one."""
     large = replace(records(topic_name, 0, range(1))[0], value=random.Random(1).randbytes(3_000_000))
     spec = TopicSpec(topic_name, config={"cleanup.policy": "compact", "max.message.bytes": "100000"})
-    backup = Backup.claim(case.store, topics=[spec])
-    backup.commit([large])
-    backup.complete()
+    Backup.completed(case.store, [large], topics=[spec])
     limits: list[str] = []
     target = f"{topic_name}.r"
     look = Do("loading", lambda: limits.append(case.admin.config([target])[target]["max.message.bytes"]))
@@ -457,11 +450,14 @@ def test_another_plan_is_refused_while_records_of_the_first_are_there(case: Case
     backup = backup_of_one(case, topic_name, partitions=2)
     with pytest.raises(CrashError):
         case.restore(RestoreOptions(naming=TopicNaming(suffix=".restored")), CrashAt("verifying"))
-    second = Backup.claim(
-        case.store, topics=[TopicSpec(topic_name, partitions=2)], number=2, instance="b", block_records=50
+    Backup.completed(
+        case.store,
+        records(topic_name, 0, range(300)) + records(topic_name, 1, range(300)),
+        topics=[TopicSpec(topic_name, partitions=2)],
+        number=2,
+        instance="b",
+        block_records=50,
     )
-    second.commit(records(topic_name, 0, range(300)) + records(topic_name, 1, range(300)))
-    second.complete()
     assert backup.number == 1
     with pytest.raises(RefusedError, match="not of this very plan"):
         case.restore(RestoreOptions(naming=TopicNaming(suffix=".restored"), generation=2))
@@ -475,9 +471,14 @@ def test_an_abandoned_plan_never_comes_back(case: Case, topic_name: str) -> None
     with pytest.raises(CrashError):
         case.restore(RestoreOptions(naming=TopicNaming(only=target)), CrashAt("loading"))
     [old] = [state for state in case.states() if state.plan not in before]
-    second = Backup.claim(case.store, topics=[TopicSpec(topic_name)], number=2, instance="b", block_records=50)
-    second.commit(records(topic_name, 0, range(250)))
-    second.complete()
+    Backup.completed(
+        case.store,
+        records(topic_name, 0, range(250)),
+        topics=[TopicSpec(topic_name)],
+        number=2,
+        instance="b",
+        block_records=50,
+    )
     zombie = _first_task(case, topic_name, old)
 
     def come_back() -> None:
@@ -514,6 +515,8 @@ def _first_task(case: Case, topic: str, state: PlanState) -> LoadTask:
         target_topic_id=target_id,
         transactional_id=transactional_id(state.plan, topic_id, 0),
         spread=state.spread,
+        alone=True,
+        floor=True,
         store=case.address,
         cluster=ClusterAddress(props=case.props),
     )

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from support.backups.build_backup import Backup, TopicSpec, records
+from support.clusters.topics import TopicMaker
 from support.restores.cases import Case, CrashAt, CrashError, Do, read_all, rows_of
 from support.restores.live_topics import OWN_CONFIG, backup_of_two, unfinished, write_theirs
 
@@ -25,9 +25,6 @@ from tandem.spark_jobs.restore.load.load_task import LoadPace
 from tandem.spark_jobs.restore.plan.options import RestoreOptions
 from tandem.spark_jobs.restore.plan.plan import TopicNaming
 from tandem.spark_jobs.restore.plan.record_changes import RecordChanges
-
-if TYPE_CHECKING:
-    from support.clusters.topics import TopicMaker
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -296,9 +293,7 @@ def test_records_without_a_key_are_left_out_of_a_compacted_topic(case: Case, liv
     """Its broker refuses them, and there is no moment at which it would not. The report counts them."""
     base = records(live, 0, range(100))
     items = [replace(item, key=None) if item.offset % 10 == 0 else item for item in base]
-    backup = Backup.claim(case.store, topics=[TopicSpec(live, partitions=2)], block_records=25)
-    backup.commit(items)
-    backup.complete()
+    Backup.completed(case.store, items, topics=[TopicSpec(live, partitions=2)], block_records=25)
     report = case.restore(RestoreOptions(append=True))
     assert (report.mismatches, report.records) == ((), 90)
     [topic] = report.topics
@@ -310,9 +305,12 @@ def test_several_topics_are_given_up_together(case: Case, live: str, make_topic:
     """All of them get their config back, one that was deleted meanwhile excepted."""
     other, gone = make_topic(partitions=1, config=OWN_CONFIG), make_topic(partitions=1, config=OWN_CONFIG)
     topics = [TopicSpec(live, partitions=2), TopicSpec(other), TopicSpec(gone)]
-    backup = Backup.claim(case.store, topics=topics, block_records=50)
-    backup.commit([item for name in (live, other, gone) for item in records(name, 0, range(20))])
-    backup.complete()
+    Backup.completed(
+        case.store,
+        [item for name in (live, other, gone) for item in records(name, 0, range(20))],
+        topics=topics,
+        block_records=50,
+    )
     config = case.target.set_on([live, other])
     with pytest.raises(CrashError):
         case.restore(RestoreOptions(append=True), CrashAt("verifying"))
@@ -327,9 +325,12 @@ def test_another_life_of_a_topic_does_not_hide_one_that_did_not_end(
 ) -> None:
     """The topics that it still holds off are to get their config back first."""
     other = make_topic(partitions=1, config=OWN_CONFIG)
-    backup = Backup.claim(case.store, topics=[TopicSpec(live, partitions=2), TopicSpec(other)], block_records=50)
-    backup.commit([item for name in (live, other) for item in records(name, 0, range(20))])
-    backup.complete()
+    Backup.completed(
+        case.store,
+        [item for name in (live, other) for item in records(name, 0, range(20))],
+        topics=[TopicSpec(live, partitions=2), TopicSpec(other)],
+        block_records=50,
+    )
     with pytest.raises(CrashError):
         case.restore(RestoreOptions(append=True), CrashAt("verifying"))
     case.target.admin.delete_topic(live)

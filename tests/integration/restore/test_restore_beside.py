@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from confluent_kafka import Producer
+from support.clusters.topics import TopicMaker
+from support.pairs.instances import PairMaker
 
 from tandem.backup_avro.errors import ExitCode
-
-if TYPE_CHECKING:
-    from support.clusters.topics import TopicMaker
-    from support.pairs.instances import PairMaker
-
-    from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.controller.sandbox.kafka import KafkaServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Producer
+from support.clusters.topics import TopicMaker
 from support.restores.cases import Case, CrashAt, CrashError, Do, backup_of_one
 from support.restores.live_topics import backup_of_two, unfinished
 
@@ -23,10 +23,6 @@ from tandem.spark_jobs.restore.plan.options import RestoreOptions
 from tandem.spark_jobs.restore.plan.plan import RestorePlan, TopicNaming
 from tandem.spark_jobs.restore.prepare.prepare import prepare_restore
 
-if TYPE_CHECKING:
-    from support.clusters.topics import TopicMaker
-
-
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
 Change = Mapping[str, str | None]
@@ -40,7 +36,6 @@ class Heard(Do):
         self.goes_on: list[bool] = []
 
     def unfinished(self, plan: RestorePlan, *, wrong: bool = False) -> None:
-        """Keep it."""
         assert plan.append
         self.goes_on.append(not wrong)
 

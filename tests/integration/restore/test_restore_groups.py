@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from support.backups.build_backup import PAIR, Backup, TopicSpec, records
+from support.clusters.topics import TopicMaker
 from support.restores.cases import Case
 
 from tandem.backup_avro.errors import ExitCode
@@ -16,9 +17,6 @@ from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.spark_jobs.restore.load.load_task import LoadPace
 from tandem.spark_jobs.restore.plan.options import RestoreOptions
 from tandem.spark_jobs.restore.plan.plan import TopicNaming
-
-if TYPE_CHECKING:
-    from support.clusters.topics import TopicMaker
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

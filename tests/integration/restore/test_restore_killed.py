@@ -12,12 +12,12 @@ import time
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from support.backups.build_backup import PAIR, Backup, TopicSpec, records
+from support.clusters.topics import TopicMaker
 from support.pairs.sessions import kill_session
-from support.restores.cases import read_all, rows_of
+from support.restores.cases import ends_of, last_offset, read_all, rows_of
 from support.restores.records import load_task, plan_state
 from support.restores.restore_plans import make_plan
 
@@ -39,15 +39,14 @@ from tandem.spark_jobs.restore.plan.plan import TopicNaming, transactional_id
 from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
 from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
 
-if TYPE_CHECKING:
-    from support.clusters.topics import TopicMaker
-
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.slow]
 
 # More than the runs can load before they are killed.
 _COUNT = 150_000
 
 _WORKER_COUNT = 100_000
+# So many fillers that a worker may be killed while it writes them.
+_WORKER_FIRST = 4_000_000
 _KILLS = 15
 
 # Small batches and transactions, each waited for: slow enough to be hit in mid-way.
@@ -149,7 +148,8 @@ def test_a_worker_killed_at_any_moment(tmp_path: Path, kafka: KafkaServer, make_
     (tmp_path / "store").mkdir()
     root = f"file://{tmp_path}/store"
     backup = Backup.claim(open_store(root), topics=[TopicSpec("orders")], block_records=200)
-    items = records("orders", 0, range(_WORKER_COUNT), tombstones=range(0, _WORKER_COUNT, 10))
+    offsets = range(_WORKER_FIRST, _WORKER_FIRST + 2 * _WORKER_COUNT, 2)
+    items = records("orders", 0, offsets, tombstones=offsets[::10])
     backup.commit(items)
     backup.complete()
     target = TargetCluster({"bootstrap.servers": kafka.bootstrap})
@@ -179,6 +179,8 @@ def test_a_worker_killed_at_any_moment(tmp_path: Path, kafka: KafkaServer, make_
         target_topic_id=found.topic_id,
         transactional_id=transactional_id(plan.hash, topic.source.topic_id, 0),
         spread=spread,
+        alone=True,
+        floor=True,
         store=StoreAddress(root=root, settings=StoreAccess()),
         cluster=ClusterAddress(props=target.props),
         pace=LoadPace(batch_records=40, in_flight_bytes=0, commit_seconds=0.1),
@@ -206,25 +208,29 @@ def test_a_worker_killed_at_any_moment(tmp_path: Path, kafka: KafkaServer, make_
     assert (loaded.records, loaded.tombstones) == (_WORKER_COUNT, _WORKER_COUNT // 10)
     assert loaded.resumed > 0
     assert read_all(kafka.bootstrap, name, 0) == rows_of(items)
-    end = target.look([name])[name].ends[0]
+    looked = target.look([name])[name]
+    start, end = looked.starts[0], looked.ends[0]
+    assert start == offsets[-1] + 1 - _WORKER_COUNT
+    assert loaded.strands[0].last == end - 1, "something lies behind the last record"
     check_task = CheckTask(
         target=name,
         target_topic_id=found.topic_id,
         partition=0,
-        start=0,
+        start=start,
         end=end,
         expected=(
             ExpectedRecords(
                 what="it",
                 records=loaded.records,
                 hash=loaded.strands[0].hash,
-                first=0,
+                first=loaded.strands[0].first,
                 last=loaded.strands[0].last,
                 page=loaded.page,
             ),
         ),
         among_others=False,
         shared=False,
+        alone=True,
         cluster=task.cluster,
     )
     assert [item.same for item in check_partition(check_task)] == [True]
@@ -237,6 +243,7 @@ def test_a_worker_killed_at_any_moment(tmp_path: Path, kafka: KafkaServer, make_
     rows = sorted(offset_pages.read(store, loaded.page, pair=task.pair, restore=task.restore or ""))
     assert sum(row.records for row in rows) == _WORKER_COUNT
     assert all(before.last < after.first and before.end <= after.base for before, after in pairwise(rows))
+    assert all(row.end > row.last and row.base >= row.first for row in rows)
 
 
 def test_nothing_is_lost_and_nothing_is_twice(tmp_path: Path, kafka: KafkaServer, topic_name: str) -> None:
@@ -274,6 +281,7 @@ def test_nothing_is_lost_and_nothing_is_twice(tmp_path: Path, kafka: KafkaServer
         assert 0 < report["resumed"] < _COUNT
         for number in range(2):
             assert read_all(kafka.bootstrap, target, number) == rows_of(parts[number])
+            assert last_offset(kafka.bootstrap, target, number) == ends_of(kafka.bootstrap, target)[number] - 1
     finally:
         for run in left:
             run.kill_rest()

@@ -26,9 +26,11 @@ _PARTITIONS = 1000
 def test_a_thousand_partitions(tmp_path: Path, kafka: KafkaServer, spark: SparkSession, topic_name: str) -> None:
     """All come back, and nothing of their progress is left."""
     case = Case(tmp_path, kafka, spark)
-    backup = Backup.claim(case.store, topics=[TopicSpec(topic_name, partitions=_PARTITIONS)])
-    backup.commit([item for number in range(_PARTITIONS) for item in records(topic_name, number, range(3))])
-    backup.complete()
+    Backup.completed(
+        case.store,
+        [item for number in range(_PARTITIONS) for item in records(topic_name, number, range(3))],
+        topics=[TopicSpec(topic_name, partitions=_PARTITIONS)],
+    )
     report = case.restore(RestoreOptions(naming=TopicNaming(suffix=".restored")))
     assert (report.mismatches, report.records) == ((), 3 * _PARTITIONS)
     [state] = [state for state in case.states() if f"{topic_name}.restored" in state.targets]

@@ -6,10 +6,10 @@ import subprocess
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from support.backups.build_backup import PAIR, Backup, TopicSpec, records
+from support.clusters.topics import TopicMaker
 from support.restores.cases import Case, read_all, rows_of
 
 from tandem.backup_avro.errors import ExitCode, RefusedError
@@ -23,9 +23,6 @@ from tandem.spark_jobs.restore.plan.options import RestoreOptions
 from tandem.spark_jobs.restore.plan.partitioner import Partitioner, chooser
 from tandem.spark_jobs.restore.plan.plan import TopicNaming
 from tandem.spark_jobs.restore.plan.record_changes import RecordChanges
-
-if TYPE_CHECKING:
-    from support.clusters.topics import TopicMaker
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -110,9 +107,7 @@ def test_keys_in_several_partitions_are_merged(case: Case, topic_name: str) -> N
     old = records(topic_name, 0, range(50), keys=1)
     before_growth = [replace(item, key=key.encode(), timestamp=1000 + item.offset) for item in old]
     after_growth = [replace(item, partition=1, timestamp=2000 + item.offset, value=b"new") for item in before_growth]
-    backup = Backup.claim(case.store, topics=[TopicSpec(topic_name, partitions=2)])
-    backup.commit([*before_growth, *after_growth])
-    backup.complete()
+    Backup.completed(case.store, [*before_growth, *after_growth], topics=[TopicSpec(topic_name, partitions=2)])
     target = f"{topic_name}.three"
     report = case.restore(RestoreOptions(naming=TopicNaming(only=target), partitions=3, shape=_MURMUR2))
     assert report.mismatches == ()
@@ -130,9 +125,7 @@ def test_a_clock_that_was_ahead_is_refused_where_partitions_are_merged(case: Cas
         for item in records(topic_name, 0, range(50), keys=1)
     ]
     after_growth = [replace(item, partition=1, timestamp=2000 + item.offset, value=b"new") for item in before_growth]
-    backup = Backup.claim(case.store, topics=[TopicSpec(topic_name, partitions=2)])
-    backup.commit([*before_growth, *after_growth])
-    backup.complete()
+    Backup.completed(case.store, [*before_growth, *after_growth], topics=[TopicSpec(topic_name, partitions=2)])
     target = f"{topic_name}.three"
     with pytest.raises(
         RefusedError, match=f"{topic_name}-0: the record at offset 1 has the timestamp 1001, .* old value"
@@ -144,9 +137,7 @@ def test_a_clock_that_was_ahead_is_refused_where_partitions_are_merged(case: Cas
 def test_keys_times_and_states(case: Case, topic_name: str) -> None:
     """What is left out is left out, and the check agrees; latest per key; erased keys as tombstones."""
     items = records(topic_name, 0, range(200), keys=10, tombstones=[195])
-    backup = Backup.claim(case.store, topics=[TopicSpec(topic_name)], block_records=20)
-    backup.commit(items)
-    backup.complete()
+    Backup.completed(case.store, items, topics=[TopicSpec(topic_name)], block_records=20)
 
     def restored(name: str, shape: RecordChanges) -> list[object]:
         target = f"{topic_name}.{name}"
@@ -173,9 +164,7 @@ def test_keys_times_and_states(case: Case, topic_name: str) -> None:
 def test_the_command(case: Case, topic_name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """Options reach the records, by way of a plan in a file; a pattern names the target; the rate is kept."""
     items = records(topic_name, 0, range(100), keys=10)
-    backup = Backup.claim(case.store, topics=[TopicSpec(topic_name)], block_records=20)
-    backup.commit(items)
-    backup.complete()
+    backup = Backup.completed(case.store, items, topics=[TopicSpec(topic_name)], block_records=20)
     places = ("--root", case.root, "--pair", PAIR, "--target-bootstrap-servers", case.kafka.bootstrap)
     changes = ("--map-pattern", r"(.*)=\1.p", "--exclude-key", "key-3", "--latest-per-key", "--rate", "1MiB")
     file = str(tmp_path / "plan.json")

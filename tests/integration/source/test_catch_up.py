@@ -5,18 +5,15 @@ from __future__ import annotations
 import json
 import os
 import signal
-from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Producer
-from support.backups.witness import assert_same, consume, stored
+from support.clusters.topics import TopicMaker
 from support.pairs.instances import Pair, PairMaker
+from support.pairs.outcomes import assert_all_stored
 
 from tandem.backup_avro.chain import layout
 from tandem.controller.sandbox.kafka import KafkaServer
-
-if TYPE_CHECKING:
-    from support.clusters.topics import TopicMaker
 
 pytestmark = pytest.mark.integration
 
@@ -67,9 +64,7 @@ def test_a_job_reads_for_an_instance(kafka: KafkaServer, make_topic: TopicMaker,
 
     state = pair.wait("generation 1 is complete", lambda: pair.complete(1))
     assert all(position.base.done for position in state.positions.values())
-    log = consume(kafka.bootstrap, [topic])
-    pair.wait("all is committed", lambda: pair.covered(log.ends))
-    assert_same(stored(pair.store, pair.name), log.rows)
+    assert_all_stored(pair, kafka.bootstrap, [topic])
     offers = layout.offers_prefix(pair.name, "a", 1)
     pair.wait("no offer is left", lambda: not list(pair.store.list(offers)))
     listed = {info.key for info in pair.store.list(f"{pair.name}/a/generation=00000001/")}
@@ -104,8 +99,6 @@ def test_a_job_that_is_killed_is_run_again(kafka: KafkaServer, make_topic: Topic
     assert done.returncode == 0, done.stderr
     assert 0 < json.loads(done.stdout)["records"] < 40_000
     state = pair.wait("generation 1 is complete", lambda: pair.complete(1))
-    log = consume(kafka.bootstrap, [topic])
-    pair.wait("all is committed", lambda: pair.covered(log.ends))
-    assert_same(stored(pair.store, pair.name), log.rows)
+    assert_all_stored(pair, kafka.bootstrap, [topic])
     offers = layout.offers_prefix(pair.name, "a", state.number)
     pair.wait("no offer is left", lambda: not list(pair.store.list(offers)))

@@ -5,22 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Producer
 from support.backups.witness import assert_same, consume, stored
 from support.clusters.capped import LIST_OFFSETS, CappedKafka
+from support.clusters.topics import TopicMaker
 from support.pairs.instances import Pair, PairMaker
 from support.pipeline.emptying import EmptyingKafka, Rule, empties, nothing, serves_one
 
+from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.sink.kafka.fetch.events import TopicPartition
 from tandem.sink.kafka.fetch.fetcher import RawFetcher
-
-if TYPE_CHECKING:
-    from support.clusters.topics import TopicMaker
-
-    from tandem.controller.sandbox.kafka import KafkaServer
 
 pytestmark = pytest.mark.integration
 

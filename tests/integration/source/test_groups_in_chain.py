@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from support.clusters.group_offsets import commit
+from support.clusters.topics import TopicMaker
 from support.pairs.instances import Pair, PairMaker
 
 from tandem.backup_avro.chain.entries import GroupOffset, PartitionKey
 from tandem.controller.sandbox.kafka import KafkaServer
-
-if TYPE_CHECKING:
-    from support.clusters.topics import TopicMaker
 
 pytestmark = pytest.mark.integration
 

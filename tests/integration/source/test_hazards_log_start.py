@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import signal
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from support.backups.witness import Row, assert_same, consume, stored
 from support.clusters.topic_config import set_config
+from support.clusters.topics import TopicMaker
 from support.pairs.instances import QUICK, Pair, PairMaker
+from support.pairs.outcomes import assert_all_stored
 
 from tandem.controller.sandbox.kafka import KafkaServer
-
-if TYPE_CHECKING:
-    from support.clusters.topics import TopicMaker
 
 pytestmark = pytest.mark.integration
 
@@ -79,9 +77,7 @@ def test_log_starts_that_move_and_times_of_the_broker(
     pair.wait("both new log starts are known", lambda: starts(pair, 1)[deleted] == 60 and starts(pair, 1)[expires] > 0)
     for topic in topics:
         write(bootstrap, topic, 10, word="new")
-    log = consume(bootstrap, topics)
-    pair.wait("all is committed", lambda: pair.covered(log.ends))
-    assert_same(stored(pair.store, pair.name), log.rows)
+    log = assert_all_stored(pair, bootstrap, topics)
     assert [row.offset for row in log.rows if row.topic == deleted] == list(range(60, 110))
     assert not [row for row in log.rows if row.topic == expires and (row.key or b"").startswith(b"old")]
     assert len([row for row in before if row.topic == expires]) == 150, "it was stored before it expired"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Producer
@@ -16,9 +15,7 @@ from support.pairs.instances import QUICK, Pair, PairMaker
 from tandem.backup_avro.chain.entries import Position
 from tandem.backup_avro.selection.restorable_state import select
 from tandem.controller.decision.decide import Reason
-
-if TYPE_CHECKING:
-    from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.controller.sandbox.kafka import KafkaServer
 
 # Turns and time-outs of seconds need a machine that is not busy with other tests.
 pytestmark = [pytest.mark.integration, pytest.mark.slow]

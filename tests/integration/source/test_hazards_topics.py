@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 from support.backups.witness import Log, assert_same, consume, rows_of, stored
+from support.clusters.topics import TopicMaker
 from support.pairs.instances import QUICK, Pair, PairMaker
 
 from tandem.backup_avro.chain.entries import PartitionKey, Topic
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.selection.restorable_state import select
 from tandem.controller.sandbox.kafka import KafkaServer
-
-if TYPE_CHECKING:
-    from support.clusters.topics import TopicMaker
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 from support.backups.witness import assert_same, consume, stored
+from support.clusters.topics import TopicMaker
 from support.pairs.instances import QUICK, Pair, PairMaker
 
 from tandem.controller.sandbox.kafka import KafkaServer
-
-if TYPE_CHECKING:
-    from support.clusters.topics import TopicMaker
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -24,7 +22,6 @@ FREE = "the open transaction has ended"
 
 
 def write(bootstrap: str, topic: str, partition: int, count: int) -> None:
-    """Write plain records."""
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     for number in range(count):
         producer.produce(topic, partition=partition, key=b"key-%d" % number, value=b"plain")

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import gc
-from typing import TYPE_CHECKING
 
 import pytest
+from support.clusters.topics import TopicMaker
 
 from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
-
-if TYPE_CHECKING:
-    from support.clusters.topics import TopicMaker
 
 pytestmark = pytest.mark.integration
 

@@ -5,18 +5,15 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Producer
+from support.clusters.topics import TopicMaker
 from support.pairs.instances import QUICK, PairMaker
 from support.servers.refusing_store import refusing_store
 
 from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.controller.sandbox.s3 import S3Server
-
-if TYPE_CHECKING:
-    from support.clusters.topics import TopicMaker
 
 pytestmark = pytest.mark.integration
 

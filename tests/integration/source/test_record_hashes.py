@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Producer
+from support.clusters.topics import TopicMaker
 
+from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.kafka.fetch.events import LogPlace, TopicPartition
 from tandem.sink.kafka.fetch.fetcher import RawFetcher
-
-if TYPE_CHECKING:
-    from support.clusters.topics import TopicMaker
-
-    from tandem.controller.sandbox.kafka import KafkaServer
 
 pytestmark = pytest.mark.integration
 
@@ -24,7 +20,6 @@ STAYS = 7
 
 
 def write(bootstrap: str, topic: str, keys: list[int], word: str) -> None:
-    """Write one batch."""
     producer = Producer({"bootstrap.servers": bootstrap, "compression.type": "lz4", "linger.ms": 200})
     for key in keys:
         producer.produce(topic, key=b"k%d" % key, value=f"{word}-{key}" * 10, headers=[("h", word.encode())])

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from support.clusters.group_offsets import commit
+from support.clusters.topics import TopicMaker
 from support.patience import soon
 
 from tandem.backup_avro.errors import ConfigError
 from tandem.controller.sandbox.kafka import KafkaServer
-from tandem.sink.kafka.cluster import topic_ids
 from tandem.sink.kafka.cluster.admin import ALWAYS_RECORDED, EARLIEST, LATEST, ClusterAdmin
 from tandem.sink.kafka.cluster.consumer_groups import CommittedOffset
+from tandem.sink.kafka.cluster.group_listing import list_groups
 from tandem.sink.kafka.errors.cluster_errors import (
     ClusterRequestError,
     ClusterTransientError,
     TopicExistsError,
     UnknownTopicError,
 )
-
-if TYPE_CHECKING:
-    from support.clusters.topics import TopicMaker
+from tandem.sink.kafka.wire import topic_ids
 
 pytestmark = pytest.mark.integration
 
@@ -119,14 +118,15 @@ def test_group_offsets(admin: ClusterAdmin, kafka: KafkaServer, make_topic: Topi
             [TopicPartition(mine, 0, number, f"note {number}"), TopicPartition(other, 0, 1)],
         )
     commit(kafka.bootstrap, f"{topic_name}-elsewhere", [TopicPartition(other, 0, 5)])
-    found = admin.group_offsets([mine])
+    groups = list_groups({"bootstrap.servers": kafka.bootstrap}).with_offsets()
+    found = admin.group_offsets([mine], groups)
     assert not found.failed
     assert sorted(found.groups) == [f"{topic_name}-{number:02}" for number in range(20)]
     assert dict(found.groups[f"{topic_name}-07"]) == {
         (mine, 0): CommittedOffset(offset=7, leader_epoch=-1, metadata="note 7")
     }
-    assert admin.group_offsets([topic_name]).groups == {}
-    some = admin.group_offsets([mine], guards=lambda group: group.endswith(("-07", "-08", "-09")), most=400)
+    assert admin.group_offsets([topic_name], groups).groups == {}
+    some = admin.group_offsets([mine], [group for group in groups if group.endswith(("-07", "-08", "-09"))], most=400)
     assert (len(some.groups), len(some.left_out)) == (2, 1)
     assert some.groups.keys() | some.left_out == {f"{topic_name}-{number}" for number in ("07", "08", "09")}
 
@@ -146,7 +146,7 @@ def test_one_group_that_fails_costs_no_other(
         return ask(group, deadline)
 
     monkeypatch.setattr(admin, "_ask_group", ask_all_but_b)
-    found = admin.group_offsets([topic])
+    found = admin.group_offsets([topic], [f"{topic}-{name}" for name in "abc"])
     assert set(found.groups) == {f"{topic}-a", f"{topic}-c"}
     assert {group: str(error) for group, error in found.failed.items()} == {f"{topic}-b": "its coordinator moves"}
 

@@ -8,7 +8,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -16,6 +16,7 @@ from confluent_kafka import TopicPartition as AdminPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 from kafka.record.memory_records import MemoryRecords
+from support.clusters.topics import TopicMaker
 from support.patience import answered, soon
 
 from tandem.controller.sandbox.kafka import KafkaServer
@@ -28,9 +29,6 @@ from tandem.sink.kafka.fetch.events import AtHead, FaultKind, Fetched, FetchFaul
 from tandem.sink.kafka.fetch.fetcher import RawFetcher
 from tandem.sink.kafka.wire import requests
 from tandem.sink.kafka.wire.batch_bounds import end_of
-
-if TYPE_CHECKING:
-    from support.clusters.topics import TopicMaker
 
 pytestmark = pytest.mark.integration
 
@@ -84,7 +82,6 @@ class Reader:
         self.faults: list[FetchFault] = []
 
     def poll(self, timeout_s: float = 0.5) -> list[Event]:
-        """Poll once."""
         events = self.fetcher.poll(timeout_s)
         for event in events:
             if isinstance(event, Fetched):

@@ -33,7 +33,6 @@ def create(bootstrap: str, topic: str, replicas: list[int]) -> None:
 
 
 def write(bootstrap: str, topic: str, count: int, *, acks: str = "all") -> None:
-    """Write records."""
     producer = Producer({"bootstrap.servers": bootstrap, "acks": acks, "message.timeout.ms": 20_000})
     for _ in range(count):
         producer.produce(topic, value=b"v")

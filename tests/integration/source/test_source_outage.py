@@ -50,7 +50,6 @@ def write(bootstrap: str, topic: str, count: int) -> None:
 
 
 def read(fetcher: RawFetcher, timeout_s: float = 0.3) -> list[Event]:
-    """Poll and advance."""
     events = fetcher.poll(timeout_s)
     for event in events:
         if isinstance(event, Fetched):

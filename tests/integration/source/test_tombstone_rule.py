@@ -8,12 +8,12 @@ import time
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Message, Producer
 from support.backups.witness import Row, consume, rows_of, stored
 from support.clusters.topic_config import set_config
+from support.clusters.topics import TopicMaker
 from support.pairs.instances import QUICK, Pair, PairMaker
 
 from tandem.backup_avro.chain.generation import Generation
@@ -21,9 +21,6 @@ from tandem.backup_avro.selection.restorable_state import select
 from tandem.controller.decision.decide import Reason
 from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.sink.read.tombstone_guarantee import SHORTEST_RETENTION_S
-
-if TYPE_CHECKING:
-    from support.clusters.topics import TopicMaker
 
 _LOG = logging.getLogger(__name__)
 # Paces and pauses are measured to the second: needs a machine that is not busy with other tests.
@@ -62,7 +59,6 @@ class Ledger:
         assert self._producer.flush(60) == 0
 
     def delete(self, keys: Iterable[bytes]) -> None:
-        """Write tombstones."""
         for key in keys:
             self._send(key, None)
         assert self._producer.flush(60) == 0

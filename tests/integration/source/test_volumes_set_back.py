@@ -26,7 +26,6 @@ KEPT = {"cleanup.policy": "compact", "segment.ms": DAY_MS, "max.compaction.lag.m
 
 
 def write(bootstrap: str, topic: str, count: int, word: str) -> None:
-    """Write records."""
     producer = Producer({"bootstrap.servers": bootstrap, "message.timeout.ms": 60_000})
     for number in range(count):
         producer.produce(topic, key=f"{word}-{number}".encode(), value=word.encode())

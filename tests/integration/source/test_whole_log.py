@@ -6,19 +6,16 @@ import itertools
 import socket
 import struct
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Producer
 from support.backups.witness import Log, Row, assert_same, consume, stored
+from support.clusters.topics import TopicMaker
 from support.pairs.instances import PairMaker
 from support.records.strategies import batch
 
 from tandem.backup_avro.record.current import Record, TimestampType
 from tandem.controller.sandbox.kafka import KafkaServer
-
-if TYPE_CHECKING:
-    from support.clusters.topics import TopicMaker
 
 pytestmark = pytest.mark.integration
 

@@ -5,17 +5,14 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Producer
-from support.backups.witness import assert_same, consume, stored
+from support.clusters.topics import TopicMaker
 from support.pairs.instances import Instance, PairMaker
+from support.pairs.outcomes import assert_all_stored
 
 from tandem.controller.sandbox.kafka import KafkaServer
-
-if TYPE_CHECKING:
-    from support.clusters.topics import TopicMaker
 
 pytestmark = pytest.mark.integration
 
@@ -73,9 +70,7 @@ def test_workers_read_and_may_be_killed(kafka: KafkaServer, make_topic: TopicMak
     state = pair.wait("generation 1 is complete", lambda: pair.complete(1))
     begun = workers_of(a)
     assert begun
-    log = consume(kafka.bootstrap, [topic])
-    pair.wait("all is committed", lambda: pair.covered(log.ends))
-    assert_same(stored(pair.store, pair.name), log.rows)
+    log = assert_all_stored(pair, kafka.bootstrap, [topic])
     assert len(log.rows) == RECORDS * 4 // 5
     assert all(position.base.done and position.base.complete for position in state.positions.values())
 

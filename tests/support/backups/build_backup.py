@@ -18,6 +18,7 @@ import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import (
@@ -103,6 +104,8 @@ class Backup:
     topics: dict[str, Topic]
     codec: Codec = Codec.ZSTANDARD
     block_records: int = 4
+    batch_codecs: int = 0
+    """The codecs of the batches of the next commits, as `Part.codecs`; 0: not recorded, as by earlier releases."""
     hashed: bool = False
     """Whether positions have the hash of the last record, as those of today's releases have."""
     positions: dict[PartitionKey, Position] = field(default_factory=dict)
@@ -129,9 +132,26 @@ class Backup:
         found = [spec.topic() for spec in topics]
         return cls(store, writer, {topic.name: topic for topic in found}, codec, block_records)
 
+    @classmethod
+    def begun(
+        cls, store: ObjectStore, first: Iterable[Record], *, topics: Sequence[TopicSpec] | None = None, **how: Any
+    ) -> Backup:
+        """Claim, open and commit these records, of topics of one partition unless given; `how` is of `claim`."""
+        batch = list(first)
+        named = [TopicSpec(name) for name in dict.fromkeys(record.topic for record in batch)]
+        backup = cls.claim(store, topics=named if topics is None else topics, **how)
+        backup.commit(batch)
+        return backup
+
+    @classmethod
+    def completed(cls, store: ObjectStore, first: Iterable[Record], **how: Any) -> Backup:
+        """The same, and COMPLETE."""
+        backup = cls.begun(store, first, **how)
+        backup.complete()
+        return backup
+
     @property
     def number(self) -> int:
-        """The generation."""
         return self.writer.state.number
 
     def key(self, topic: str, partition: int) -> PartitionKey:
@@ -280,6 +300,7 @@ class Backup:
                     scan=scan,
                     largest=max(len(encode(record)) for record in batch),
                     uncompressed=sum(len(encode(record)) for record in batch),
+                    codecs=self.batch_codecs,
                 )
             )
         owner = (state.claim.pair, state.instance, state.number)
@@ -323,7 +344,6 @@ class Backup:
         )
 
     def seal(self) -> Entry:
-        """Append SEALED."""
         return self.append(EntryKind.SEALED)
 
     def clearing(self, stays: Mapping[PartitionKey, str] | None = None) -> Clearing:

@@ -97,7 +97,6 @@ class Chain:
     entries: list[Entry] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
-        """Claim the number."""
         claim = Claim(
             generation=self.number,
             pair=PAIR,
@@ -125,13 +124,11 @@ class Chain:
         return self.put(self.entry(kind, **content))
 
     def put(self, entry: Entry) -> Chain:
-        """Append this entry."""
         self.state.apply(entry, sha256_hex(encode_entry(entry)))
         self.entries.append(entry)
         return self
 
     def open(self) -> Chain:
-        """Append OPEN."""
         return self.append(EntryKind.OPEN, opening=OPENING)
 
     def object(self, *parts: Part, name: str = "") -> StoredObject:
@@ -156,7 +153,6 @@ class Chain:
         )
 
     def complete(self) -> Chain:
-        """Append COMPLETE."""
         return self.append(EntryKind.COMPLETE)
 
     def snapshot(self, **changes: Any) -> Entry:
@@ -170,13 +166,11 @@ class Chain:
         return Generation.from_snapshot(self.state.claim, decode_entry(data, "x"), sha256_hex(data), "x")
 
     def seal(self) -> Chain:
-        """Append SEALED."""
         return self.append(EntryKind.SEALED)
 
     def taint(
         self, offset: int, of: PartitionKey | None = None, *, cut_at: int | None = None, epoch: int | None = None
     ) -> Chain:
-        """Append TAINTED."""
         taint = Taint(key=of or key(), offset=offset, reason="a gap", cut_at=cut_at, epoch=epoch)
         return self.append(EntryKind.TAINTED, taints=(taint,))
 

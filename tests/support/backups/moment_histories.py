@@ -17,7 +17,7 @@ from tandem.backup_avro.chain.entries import Entry, EntryKind, Horizon, Mark, Po
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.selection.coverage import Cover, cover
 from tandem.backup_avro.selection.restorable_state import PartitionSelection
-from tandem.backup_avro.selection.state_as_of import AsOf
+from tandem.backup_avro.selection.state_as_of import GenerationAsOf
 from tandem.spark_jobs.retention.sweep_plan import SweepRules, plan_sweep
 from tandem.spark_jobs.state.find_state import moment
 from tandem.spark_jobs.state.wanted_state import StateRequest
@@ -84,7 +84,6 @@ class Copy:
         return not (self.dead or self.away or self.frozen or self.state.sealed)
 
     def append(self, kind: EntryKind, at: int, **content: object) -> None:
-        """Append an entry."""
         self.chain.append(kind, at=at, **content)
         self.states[self.state.seq] = self.state.frozen_copy()
 
@@ -106,7 +105,6 @@ class History:
     """The last time at which something happened that takes away from what could be restored as of earlier moments."""
 
     def run(self, steps: int) -> History:
-        """Let things happen."""
         for _ in range(steps):
             self.now += self.rng.randint(1, 3)
             self._step()
@@ -334,7 +332,7 @@ class History:
 
     # --- what is read of it
 
-    def pictures(self, at: int, *, merge: bool = True) -> list[AsOf]:
+    def pictures(self, at: int, *, merge: bool = True) -> list[GenerationAsOf]:
         """What a restore as of a time rests on, by what is in the chains now. Raises RefusedError."""
         states = [copy.state for copy in self.copies]
         return list(moment(Chains(self), states, StateRequest(at=at), merge=merge).past)  # type: ignore[arg-type]  # stands in

@@ -69,7 +69,6 @@ class AtOnce:
     error: Exception | None = None
 
     def request(self, task: Callable[[Any], None]) -> None:
-        """Do it."""
         task(self.backup.writer)
 
 

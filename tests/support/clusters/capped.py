@@ -37,11 +37,9 @@ class CappedKafka(KafkaServer):
 
     @property
     def bootstrap(self) -> str:
-        """The gate's address."""
         return self._gate.address
 
     def stop(self) -> None:
-        """Stop both."""
         super().stop()
         self._gate.close()
 
@@ -54,7 +52,6 @@ class _Gate:
         self.address = f"{LOOPBACK}:{self._listener.getsockname()[1]}"
 
     def open(self, target: str) -> None:
-        """Begin to forward."""
         host, _, port = target.rpartition(":")
         threading.Thread(target=self._accept, args=((host, int(port)),), daemon=True).start()
 

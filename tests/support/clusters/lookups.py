@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from tandem.sink import clock
 from tandem.sink.kafka.errors.error_codes import ErrorCode, name_of
 from tandem.sink.kafka.fetch.events import TopicPartition
 from tandem.sink.kafka.lookup.log_ends import LogLookups
 from tandem.sink.kafka.wire import requests
+from tandem.sink.process import clock
 
 T1 = TopicPartition("t", 1)
 
@@ -31,7 +31,6 @@ class Brokers(LogLookups):
         self.slept += seconds
 
     async def refresh(self, topics: Sequence[str]) -> None:
-        """One broker answers."""
         assert list(topics) == ["t"]
         self.views["t"] = self.view
 

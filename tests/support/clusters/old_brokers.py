@@ -70,7 +70,6 @@ class KafkaWithZooKeeper(Kafka3):
     port_names = ("broker",)
 
     def __init__(self, folder: Path, *, jars: Path, overrides: Mapping[str, str] | None = None) -> None:
-        """See KafkaServer."""
         super().__init__(folder, jars=jars, overrides=overrides)
         self._zookeeper = _ZooKeeper(folder / "zookeeper", self)
 
@@ -102,7 +101,6 @@ class KafkaWithZooKeeper(Kafka3):
         return None
 
     def start(self, *, timeout_s: float = 60.0) -> None:
-        """Start both."""
         self._zookeeper.start(timeout_s=timeout_s)
         super().start(timeout_s=timeout_s)
 

@@ -114,7 +114,6 @@ class Instance:
         return str(next(line["incarnation"] for line in self.lines() if "incarnation" in line))
 
     def kill(self) -> None:
-        """Kill -9."""
         self.expected_to_run = False
         self.process.kill()
         self.process.wait()
@@ -180,7 +179,6 @@ class Pair:
         self.instances: list[Instance] = []
 
     def __enter__(self) -> Self:
-        """Return itself."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from support.backups.witness import assert_same, consume, stored
+from support.backups.witness import Log, assert_same, consume, stored
 from support.pairs.instances import Instance, Pair
 from tandem.controller.coordination.topic_reader import TopicReader
 from tandem.controller.sandbox.kafka import KafkaServer
@@ -24,11 +24,12 @@ def write(bootstrap: str, topic: str, count: int) -> None:
     assert producer.flush(60) == 0
 
 
-def assert_all_stored(pair: Pair, bootstrap: str, topics: list[str]) -> None:
-    """All that a consumer reads gets committed, and is stored once each."""
+def assert_all_stored(pair: Pair, bootstrap: str, topics: list[str]) -> Log:
+    """All that a consumer reads gets committed, and is stored once each; return what it has read."""
     log = consume(bootstrap, topics)
     pair.wait("all is committed", lambda: pair.covered(log.ends))
     assert_same(stored(pair.store, pair.name), log.rows)
+    return log
 
 
 def assert_ends(instance: Instance, code: int, *words: str) -> None:

@@ -19,7 +19,6 @@ def members(leader: int) -> Iterator[int]:
 
 
 def kill_session(leader: int) -> None:
-    """Kill them."""
     for pid in members(leader):
         with suppress(OSError):
             os.kill(pid, signal.SIGKILL)

@@ -60,7 +60,7 @@ def listening(*messages: CoordinationMessage) -> PeerState:
     """What was heard after these messages, in this order."""
     peers = PeerState(pair=PAIR, instances=("a", "b"))
     for one in messages:
-        peers.note(one)
+        peers.note_message(one)
     return peers
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from tandem.backup_avro.chain.entries import GroupOffset, RecordHash, Topic
 from tandem.sink.encryption.key_ring import NO_KEYS, KeyRing
-from tandem.sink.kafka.cluster.guarded_topics import DeniedTopic, GuardedTopics
+from tandem.sink.kafka.cluster.guarded_topics import DeniedTopic, GroupPositions, GuardedTopics
 from tandem.sink.kafka.fetch.events import AtHead, Evidence, Fetched, FetchFault, LogBounds, LogPlace, TopicPartition
 from tandem.sink.store.object_store import ObjectInfo, ObjectMissingError, PutResult, UploadInfo, check_size
 
@@ -19,7 +19,6 @@ Event = Fetched | AtHead | FetchFault
 
 
 def no_fault(operation: str, key: str) -> Exception | None:
-    """Everything works."""
     del operation, key
     return None
 
@@ -42,7 +41,6 @@ class MemoryStore:
 
     @property
     def url(self) -> str:
-        """A root."""
         return "memory:///"
 
     def _do(self, operation: str, key: str) -> None:
@@ -101,13 +99,11 @@ class MemoryStore:
         yield from sorted(name for name in rest if "/" not in name)
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete objects."""
         for key in keys:
             self._do("delete", key)
             self.objects.pop(key, None)
 
     def list_uploads(self, prefix: str) -> Iterator[UploadInfo]:
-        """There are none."""
         self._do("uploads", prefix)
         yield from ()
 
@@ -121,7 +117,6 @@ class MemoryStore:
             return datetime.fromtimestamp(self.clock_ms / 1000, UTC)
 
     def probe(self, prefix: str) -> tuple[str, ...]:
-        """It is fit."""
         del prefix
         return ()
 
@@ -141,7 +136,6 @@ class UnchangingStore(MemoryStore):
             yield replace(info, modified=self.put_at.setdefault(info.key, info.modified))
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete objects."""
         gone = list(keys)
         super().delete(gone)
         for key in gone:
@@ -159,6 +153,7 @@ class StandInCluster:
     undescribed: set[str] = field(default_factory=set)
     unconfigured: set[str] = field(default_factory=set)
     groups: dict[str, tuple[GroupOffset, ...]] = field(default_factory=dict)
+    unrecorded: dict[str, str] = field(default_factory=dict)
     hidden: set[str] = field(default_factory=set)
     error: Exception | None = None
 
@@ -167,7 +162,6 @@ class StandInCluster:
             raise self.error
 
     def guarded(self) -> GuardedTopics:
-        """All topics."""
         self._answer()
         denied = self.undescribed | self.unconfigured
         return GuardedTopics(
@@ -188,11 +182,11 @@ class StandInCluster:
         unsaid = self.hidden | self.undescribed
         return {name: self.topics[name].topic_id for name in names if name in self.topics and name not in unsaid}
 
-    def group_offsets(self, topics: Sequence[Topic]) -> Mapping[str, Sequence[GroupOffset]]:
+    def group_offsets(self, topics: Sequence[Topic]) -> GroupPositions:
         """What the test set."""
         del topics
         self._answer()
-        return self.groups
+        return GroupPositions(offsets=self.groups, unrecorded=self.unrecorded)
 
 
 def evidence(at: float) -> Evidence:
@@ -247,7 +241,6 @@ class ScriptedSource:
         topic_id: str | None = None,
         led_by: tuple[int, int] | None = None,
     ) -> None:
-        """Begin to fetch."""
         del last_epoch
         if led_by is not None:
             self.known[tp] = led_by
@@ -256,22 +249,18 @@ class ScriptedSource:
         self.positions[tp] = offset
 
     def seek(self, tp: TopicPartition, offset: int, last_epoch: int = -1) -> None:
-        """Go somewhere else."""
         del last_epoch
         assert tp in self.positions
         self.positions[tp] = offset
 
     def advance(self, tp: TopicPartition, offset: int, last_epoch: int = -1) -> None:
-        """Go on."""
         assert offset >= self.positions[tp]
         self.seek(tp, offset, last_epoch)
 
     def unassign(self, tp: TopicPartition) -> None:
-        """Stop."""
         del self.positions[tp]
 
     def poll(self, timeout_s: float) -> Sequence[Event]:
-        """Play on."""
         if self.error is not None:
             raise self.error
         events = self.answer(self)
@@ -324,7 +313,6 @@ class ScriptedSource:
         return {} if self.unnamed else {tp: self.named.get(tp, -1) for tp in tps}
 
     def close(self) -> None:
-        """Note it."""
         self.closed = True
 
 

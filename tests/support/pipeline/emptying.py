@@ -35,7 +35,6 @@ class EmptyingKafka(CappedKafka):
     """A broker behind a gate. `rule` may be changed at any time; `emptied` counts what was taken out."""
 
     def __init__(self, folder: Path) -> None:
-        """See KafkaServer."""
         super().__init__(folder, {FETCH: _VERSION}, {FETCH: self._change})
         self.emptied = 0
         self.rule: Rule = nothing

@@ -9,12 +9,12 @@ from support.pipeline.partition_progress import progress
 from support.pipeline.pipelines import bare_context
 from tandem.backup_avro.chain.entries import Base
 from tandem.backup_avro.selection.last_records import PartitionCopy
-from tandem.sink import clock
 from tandem.sink.kafka.fetch.events import Evidence, TopicPartition
-from tandem.sink.meters import Meters
+from tandem.sink.process import clock
+from tandem.sink.process.meters import Meters
 from tandem.sink.read.scan.local_ranges import LocalRanges
 from tandem.sink.read.scan.plan import ScanPlan
-from tandem.sink.read.tail import TailLane
+from tandem.sink.read.tail import TailReader
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -42,7 +42,7 @@ class Reader:
             offset=0 if tail else 9, head_at=0, head_offset=0, scan=ScanPlan(base, limit_s=limit_s), retention_s=600.0
         )
         if tail:
-            self.lane: TailLane | LocalRanges = TailLane(self.context, self.source, patience_s=60.0)
+            self.lane: TailReader | LocalRanges = TailReader(self.context, self.source, patience_s=60.0)
             self.lane.add(T0, self.progress)
         else:
             self.lane = LocalRanges(self.context, self.source, parallel=1, rate=None)

@@ -26,7 +26,6 @@ class AtOnce:
     meanwhile: list[Task] = field(default_factory=list)
 
     def request(self, task: Task) -> None:
-        """Do it."""
         while self.meanwhile:
             self.meanwhile.pop()(self.writer)
         task(self.writer)

@@ -17,10 +17,10 @@ from tandem.backup_avro.chain.entries import PartitionKey, RecordHash
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.record.container import Codec, decode_header, decompress, iter_blocks
 from tandem.backup_avro.record.current import Record, TimestampType, decode_body, encode
-from tandem.sink import clock
 from tandem.sink.kafka.fetch.events import AtHead, FetchFault, TopicPartition
-from tandem.sink.meters import NOBODY, Meters
 from tandem.sink.pipeline import Pipeline, PipelinePolicy
+from tandem.sink.process import clock
+from tandem.sink.process.meters import NOBODY, Meters
 from tandem.sink.read.reader_context import ReaderContext
 from tandem.sink.read.scan.worker_ranges import RangeWorkers
 from tandem.sink.store.chain.chain_reader import ChainReader
@@ -86,7 +86,6 @@ class Log:
                 source.ends[T0] = (end, epoch)
 
     def open(self) -> ScriptedSource:
-        """A lane."""
         source = ScriptedSource(
             ends={T0: (self.end, 1)},
             answer=self.answer,
@@ -149,7 +148,6 @@ class Bench:
     copies: tuple[Generation, ...] = ()
 
     def claim(self) -> ChainWriter:
-        """Claim generation 1."""
         who = Identity(pair=PAIR, instance="a", incarnation="a-1", cluster_id=CLUSTER)
         return claim(self.store, who, 1, opening=OPENING, reason="test", stop=self.abort)
 
@@ -169,6 +167,13 @@ class Bench:
         )
         self.started.append(pipeline)
         pipeline.start()
+        return pipeline
+
+    def read(self, *offsets: int) -> Pipeline:
+        """Append records, start a pipeline, and wait until it has read them."""
+        self.log.append(*offsets)
+        pipeline = self.start()
+        self.until(through(offsets[-1] + 1))
         return pipeline
 
     def again(self) -> Pipeline:

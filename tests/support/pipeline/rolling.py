@@ -25,7 +25,6 @@ class Names:
         return f"data/{of.topic_id}/{of.partition}/{first}-{last}/{self.count}"
 
     def journal(self) -> str:
-        """Name a journal."""
         self.count += 1
         return f"journal/{self.count}"
 
@@ -35,7 +34,7 @@ def buffer(codec: Codec = Codec.NULL, block_size: int = 200) -> ObjectBuffer:
     return ObjectBuffer(codec=codec, sync=SYNC, block_size=block_size)
 
 
-def segment(batch: Sequence[Record]) -> Segment:
+def segment(batch: Sequence[Record], *, codecs: int = 1) -> Segment:
     """What a transcoder makes of one record batch."""
     return Segment(
         body=b"".join(map(encode, batch)),
@@ -47,4 +46,5 @@ def segment(batch: Sequence[Record]) -> Segment:
         min_timestamp=min(record.timestamp for record in batch),
         max_timestamp=max(record.timestamp for record in batch),
         largest=max(len(record.value or b"") for record in batch),
+        codecs=codecs,
     )

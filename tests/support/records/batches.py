@@ -10,7 +10,6 @@ from tandem.backup_avro.record.current import Record, TimestampType
 
 
 def simple(offset: int, value: bytes = b"v", key: bytes | None = b"k") -> Record:
-    """One record."""
     return Record(
         topic=TOPIC,
         partition=PARTITION,

@@ -30,6 +30,11 @@ Row = tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...
 
 def read_all(bootstrap: str, topic: str, partition: int) -> list[Row]:
     """What a plain read_committed consumer gets of a partition."""
+    return [row for _, row in read_with_offsets(bootstrap, topic, partition)]
+
+
+def read_with_offsets(bootstrap: str, topic: str, partition: int) -> list[tuple[int, Row]]:
+    """The same, each with its offset."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -41,22 +46,56 @@ def read_all(bootstrap: str, topic: str, partition: int) -> list[Row]:
         }
     )
     consumer.assign([TopicPartition(topic, partition, 0)])
-    rows: list[Row] = []
+    rows: list[tuple[int, Row]] = []
     deadline = time.monotonic() + 60
     try:
         while time.monotonic() < deadline:
             for message in consumer.consume(1000, timeout=1.0):
                 error = message.error()
                 if error is None:
-                    rows.append(
-                        (message.timestamp()[1], message.key(), message.value(), tuple(message.headers() or ()))
-                    )
+                    row = (message.timestamp()[1], message.key(), message.value(), tuple(message.headers() or ()))
+                    rows.append((message.offset() or 0, row))
                 else:
                     assert error.code() == KafkaError._PARTITION_EOF, error
                     return rows
     finally:
         consumer.close()
     raise AssertionError("no end of the partition")
+
+
+def starts_of(bootstrap: str, topic: str) -> list[int]:
+    """The log start of each partition."""
+    return [low for low, _ in _watermarks(bootstrap, topic)]
+
+
+def ends_of(bootstrap: str, topic: str) -> list[int]:
+    """The high watermark of each partition."""
+    return [high for _, high in _watermarks(bootstrap, topic)]
+
+
+def _watermarks(bootstrap: str, topic: str) -> list[tuple[int, int]]:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "independent"})
+    try:
+        count = len(consumer.list_topics(topic, timeout=30).topics[topic].partitions)
+        return [consumer.get_watermark_offsets(TopicPartition(topic, n), timeout=30) for n in range(count)]
+    finally:
+        consumer.close()
+
+
+def last_offset(bootstrap: str, topic: str, partition: int) -> int:
+    """The offset of the record at the high watermark - 1, which a reader that begins there gets; -1: it gets none."""
+    [end] = ends_of(bootstrap, topic)[partition : partition + 1]
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "independent", "enable.partition.eof": True})
+    consumer.assign([TopicPartition(topic, partition, max(end - 1, 0))])
+    deadline = time.monotonic() + 60
+    try:
+        while time.monotonic() < deadline:
+            message = consumer.poll(1.0)
+            if message is not None:
+                return -1 if message.error() else message.offset() or 0
+    finally:
+        consumer.close()
+    raise AssertionError("neither a record nor the end")
 
 
 def rows_of(items: Sequence[Record]) -> list[Row]:
@@ -88,7 +127,6 @@ class Case:
         return StoreAddress(root=self.root, settings=self.settings)
 
     def restore(self, options: RestoreOptions, tell: RestoreListener | None = None) -> RestoreReport:
-        """Restore now."""
         return restore(
             self.spark,
             RestoreRequest(

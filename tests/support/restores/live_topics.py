@@ -21,9 +21,7 @@ def write_theirs(case: Case, topic: str, numbers: range) -> None:
 
 def backup_of_two(case: Case, topic: str) -> list[Record]:
     items = [item for number in (0, 1) for item in records(topic, number, range(300))]
-    backup = Backup.claim(case.store, topics=[TopicSpec(topic, partitions=2)], block_records=50)
-    backup.commit(items)
-    backup.complete()
+    Backup.completed(case.store, items, topics=[TopicSpec(topic, partitions=2)], block_records=50)
     return items
 
 

@@ -44,12 +44,10 @@ class Gate:
         return f"http://{LOOPBACK}:{self._listener.getsockname()[1]}"
 
     def __enter__(self) -> Self:
-        """Begin to forward."""
         threading.Thread(target=self._accept, name="gate", daemon=True).start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        """Close all connections."""
         self._closed = True
         self._released.set()
         with self._lock:

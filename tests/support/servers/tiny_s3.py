@@ -187,7 +187,6 @@ class TinyS3(ThreadingHTTPServer):
         self.url = ""
 
     def get_request(self) -> Any:
-        """Count connections."""
         self.connections += 1
         return super().get_request()
 

@@ -93,7 +93,6 @@ class TokenProvider:
         return 200, json.dumps(said).encode()
 
     def token(self) -> str:
-        """Sign a token."""
         now = int(time.time())
         claims = {"iss": ISSUER, "aud": AUDIENCE, "sub": self.client_id, "iat": now, "exp": now + self.lifetime_s}
         parts = [json.dumps(part).encode() for part in ({"alg": "RS256", "kid": "one"}, claims)]

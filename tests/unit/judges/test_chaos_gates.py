@@ -26,7 +26,6 @@ class Echo:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
-        """Listen no more."""
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # a thread that waits in accept() keeps it open else
         self._listener.close()
@@ -54,7 +53,6 @@ def echo() -> Iterator[Echo]:
 
 @pytest.fixture
 def gate(echo: Echo) -> Iterator[Gate]:
-    """An open gate."""
     with Gates() as gates:
         yield gates.open("test", lambda: echo.address)
 

@@ -42,7 +42,6 @@ class Counter:
     """Two counters up to 3; both at 2 is forbidden."""
 
     def initial(self) -> list[tuple[int, int]]:
-        """Both at 0."""
         return [(0, 0)]
 
     def steps(self, state: tuple[int, int]) -> Iterator[tuple[str, tuple[int, int]]]:
@@ -54,15 +53,12 @@ class Counter:
             yield "right", (left, right + 1)
 
     def violation(self, state: tuple[int, int]) -> str | None:
-        """The forbidden state."""
         return "both at two" if state == (2, 2) else None
 
     def show(self, state: tuple[int, int]) -> str:
-        """Both numbers."""
         return str(state)
 
     def trouble(self, state: tuple[int, int], label: str, after: tuple[int, int]) -> bool:
-        """Never."""
         del state, label, after
         return False
 
@@ -71,7 +67,6 @@ class Counter:
         return state == (3, 3)
 
     def spent(self, state: tuple[int, int]) -> bool:
-        """Never."""
         del state
         return False
 

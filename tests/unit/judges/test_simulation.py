@@ -49,7 +49,7 @@ def test_a_seed_is_replayed_byte_for_byte() -> None:
     [
         pytest.param(
             "from tandem.backup_avro.selection import coverage\n"
-            "coverage.uncovered = lambda newer, older, guarded: []\n"
+            "coverage.uncovered_partitions = lambda newer, older, guarded: []\n"
             "coverage.cover = lambda newer, older, key: coverage.Cover.COVERED",
             60,
             id="everything counts as covered",
@@ -200,7 +200,7 @@ def test_directed_histories() -> None:
             "from tandem.sink.read.partition_progress import PartitionProgress\n"
             "def guarantee(self, retention_s, *, now):\n"
             "    self.retention_s = self.held_to_s = retention_s\n"
-            "PartitionProgress.guarantee = guarantee\n",
+            "PartitionProgress.set_guarantee = guarantee\n",
             "a longer promise hides an absence, seed 1: ",
             id="what was missed is judged by what is promised now",
         ),

@@ -162,7 +162,6 @@ def test_licences_that_stop_a_release() -> None:
 
 
 def answered(*dependencies: dict[str, Any]) -> tuple[int, str, str]:
-    """What pip-audit prints."""
     return 0, json.dumps({"dependencies": dependencies, "fixes": []}), ""
 
 

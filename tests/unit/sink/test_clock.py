@@ -13,15 +13,15 @@ from support.pipeline.partition_progress import progress as progress_at
 from support.pipeline.pipelines import bare_context
 
 from tandem.backup_avro.chain.entries import Base
-from tandem.sink import clock
 from tandem.sink.kafka.fetch import fetcher
 from tandem.sink.kafka.fetch.events import TopicPartition
 from tandem.sink.kafka.lookup import log_ends
+from tandem.sink.process import clock
 from tandem.sink.read import reader_context, tail
 from tandem.sink.read.partition_progress import PartitionProgress
 from tandem.sink.read.reader_context import ReaderContext
 from tandem.sink.read.scan.plan import ScanPlan
-from tandem.sink.read.tail import TailLane
+from tandem.sink.read.tail import TailReader
 from tandem.sink.read.tombstone_guarantee import away_s
 from tandem.sink.store.s3 import client
 from tandem.sink.write import commit_draft
@@ -77,7 +77,7 @@ def test_a_machine_that_slept_has_a_gap(monkeypatch: pytest.MonkeyPatch) -> None
     head = fetched(b"", 5, end=9, at=woke, evidence=evidence(woke))
     answers = [head]
     source = ScriptedSource(ends={T0: (9, 1)}, answer=lambda _: [answers.pop()] if answers else [])
-    lane = TailLane(context, source, patience_s=60.0)
+    lane = TailReader(context, source, patience_s=60.0)
     lane.add(T0, progress)
     lane.step(0.0)
     found = drafter.draft()
@@ -110,9 +110,9 @@ def test_an_absence_of_unknown_length_is_a_gap() -> None:
         scan=ScanPlan(Base(start=0, end=0, leader=1), limit_s=60.0),
         retention_s=600.0,
     )
-    progress.record()
+    progress.record_commit()
     assert progress.taint(50.0) is None, "nothing was read since"
-    progress.read(offset=6, epoch=1)
+    progress.advance_to(offset=6, epoch=1)
     progress.at_head(offset=6, requested=40.0, received=41.0, at=2000)
     taint = progress.taint(50.0)
     assert taint is not None
@@ -146,7 +146,7 @@ def test_what_an_entry_says_of_the_local_clock(monkeypatch: pytest.MonkeyPatch) 
     """How far it is ahead of the store's time as the entry tells that, whatever the store's clock says by now."""
     context, drafter, progress, _ = at_head()
     monkeypatch.setattr(clock, "local_ms", lambda: context.now() - 7000)
-    progress.read(offset=6, epoch=1)
+    progress.advance_to(offset=6, epoch=1)
     found = drafter.draft()
     assert found is not None
     assert found.skew == pytest.approx(-7000, abs=500)
@@ -171,7 +171,7 @@ def test_what_was_read_after_the_sleep_is_not_committed_as_sound(monkeypatch: py
     """The log's end is not in sight yet: the gap is measured up to the commit, by the same clock."""
     _, drafter, progress, _ = at_head()
     asleep(monkeypatch, HOUR)
-    progress.read(offset=9, epoch=1)
+    progress.advance_to(offset=9, epoch=1)
     found = drafter.draft()
     assert found is not None
     assert [taint.offset for taint in found.taints] == [5]

@@ -15,11 +15,11 @@ from support.records.strategies import batch
 
 from tandem.backup_avro.chain.entries import Base
 from tandem.backup_avro.record.current import Record
-from tandem.sink import clock
 from tandem.sink.kafka.fetch.events import AtHead, TopicPartition
+from tandem.sink.process import clock
 from tandem.sink.read.scan.local_ranges import LocalRanges
 from tandem.sink.read.scan.plan import ScanPlan
-from tandem.sink.read.tail import TailLane
+from tandem.sink.read.tail import TailReader
 from tandem.sink.transcode.compiled import CompiledTranscoder
 from tandem.sink.transcode.transcoder_result import Transcoded
 
@@ -76,9 +76,9 @@ class Wide:
                 )
         return events + self.also
 
-    def tail(self) -> TailLane:
+    def tail(self) -> TailReader:
         """A tail lane on all of them."""
-        lane = TailLane(self.context, self.source, patience_s=0.0)
+        lane = TailReader(self.context, self.source, patience_s=0.0)
         for tp in parts(self.count):
             lane.add(tp, self.context.progress_of[tp])
         return lane

@@ -17,16 +17,17 @@ from support.backups.chains import CLUSTER, key, topic
 from support.clusters.lookups import T1, Answer, Brokers, parts
 from support.pipeline.doubles import Event, ScriptedSource, StandInCluster
 from support.pipeline.pipelines import T0, Bench, at_work, through
+from support.pipeline.waiting import until
 
 from tandem.backup_avro.chain.entries import RecordHash
 from tandem.backup_avro.selection.completion import obstacles
 from tandem.backup_avro.selection.coverage import GuardedPartitions
-from tandem.sink import clock
 from tandem.sink.kafka.errors.cluster_errors import ClusterDeniedError, ClusterTransientError, ClusterUnreachableError
 from tandem.sink.kafka.errors.error_codes import ErrorCode, name_of
 from tandem.sink.kafka.fetch.events import AtHead, LogBounds, LogPlace, TopicPartition
 from tandem.sink.kafka.lookup.log_ends import LogLookups
 from tandem.sink.kafka.wire import requests
+from tandem.sink.process import clock
 from tandem.sink.read.new_partitions import NewPartition, NewPartitions
 from tandem.sink.read.survey import ClusterSurveyor
 
@@ -139,7 +140,6 @@ class Asked:
         self.gate.set()
 
     def open(self) -> Any:
-        """A connection."""
         return self
 
     def bounds(self, tps: list[TopicPartition]) -> tuple[dict[TopicPartition, LogBounds], dict[TopicPartition, str]]:
@@ -157,7 +157,6 @@ class Asked:
         return dict.fromkeys(places)
 
     def close(self) -> None:
-        """Note it."""
         self.closed += 1
 
 
@@ -321,28 +320,21 @@ def test_a_restart_beside_a_partition_without_a_leader(bench: Bench) -> None:
 def test_no_marks_while_a_partition_is_not_read(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """A mark says where all logs ended."""
     taken = []
-    monkeypatch.setattr("tandem.sink.write.commit_draft.Marks.take", lambda *_: taken.append(1))
-    bench.log.append(*range(5))
-    bench.start()
-    bench.until(through(5))
+    monkeypatch.setattr("tandem.sink.write.commit_draft.MarkRecorder.record_mark", lambda *_: taken.append(1))
+    bench.read(*range(5))
     for pipeline in bench.started:
         monkeypatch.setattr(type(pipeline._drafter._state), "complete", True)
     time.sleep(0.3)
     assert not taken
     bench.log.sources[0].leader[T1] = 1
     bench.until(lambda state: state.read_through(key(partition=1)))
-    deadline = time.monotonic() + 5
-    while not taken:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: taken)
 
 
 def test_the_tail_goes_on_while_brokers_are_asked_about_a_new_partition(bench: Bench) -> None:
     """Also if they take their time to say that it has no leader, and again and again."""
     bench.cluster.topics = {"t": topic()}
-    bench.log.append(*range(10))
-    bench.start()
-    bench.until(through(10))
+    bench.read(*range(10))
     questions = []
 
     def slow(source: ScriptedSource, tps: Sequence[TopicPartition]) -> tuple[dict[Any, Any], dict[Any, str]]:
@@ -384,7 +376,7 @@ def test_hurries_without_end_are_no_busy_loop() -> None:
     surveyor.start()
     until = time.monotonic() + 1.0
     while time.monotonic() < until:
-        surveyor.hurry()
+        surveyor.survey_soon()
         time.sleep(0.002)
     surveyor.stop()
     assert len(surveys) >= 2

@@ -11,13 +11,14 @@ import pytest
 from support.backups.chains import PAIR, key, topic
 from support.pipeline.doubles import Event, ScriptedSource, evidence, fetched
 from support.pipeline.pipelines import QUICK, T0, Bench, through
+from support.pipeline.waiting import until
 
 from tandem.backup_avro.chain.entries import Base, Entry, EntryKind
 from tandem.backup_avro.chain.generation import Generation
-from tandem.sink import clock
 from tandem.sink.kafka.errors.cluster_errors import ClusterTransientError
 from tandem.sink.kafka.fetch.events import AtHead, FaultKind, FetchFault, LogBounds, TopicPartition
 from tandem.sink.pipeline import Phase, Pipeline
+from tandem.sink.process import clock
 from tandem.sink.read.new_partitions import NewPartition
 from tandem.sink.read.tail import _HELD
 from tandem.sink.store.chain.chain_reader import ChainReader
@@ -69,12 +70,10 @@ def test_a_thread_that_can_not_be_started_is_a_failure(
 def test_partitions_are_not_walked_at_each_response(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """With 10,000 of them a walk takes milliseconds, and responses come a thousand times a second."""
     bench.policy = replace(QUICK, flush_interval_s=30.0)
-    bench.log.append(0, 1)
-    pipeline = bench.start()
-    bench.until(through(2))
+    pipeline = bench.read(0, 1)
     walks: list[str] = []
     drafter = pipeline._drafter
-    for name in ("news", "proof_due", "confirm_interval_s", "unsure"):
+    for name in ("has_changes", "proof_due", "confirm_interval_s", "unsure"):
         plain = getattr(drafter, name)
         monkeypatch.setattr(drafter, name, lambda plain=plain, name=name: walks.append(name) or plain())
     began = time.monotonic()
@@ -85,11 +84,9 @@ def test_partitions_are_not_walked_at_each_response(bench: Bench, monkeypatch: p
 
 def test_what_held_a_drained_one_up_is_not_told_any_more(bench: Bench) -> None:
     """It is not looked at any more: a transaction that was open then may have ended long ago."""
-    bench.log.append(0, 1)
-    pipeline = bench.start()
-    bench.until(through(2))
-    pipeline._context.say((_HELD, T0), "an open transaction holds back t-0")
-    pipeline._pressure.look(full=True, now=clock.now() - 100.0)
+    pipeline = bench.read(0, 1)
+    pipeline._context.report_trouble((_HELD, T0), "an open transaction holds back t-0")
+    pipeline._pressure.record_full(full=True, now=clock.now() - 100.0)
     assert "an open transaction holds back t-0" in pipeline.report().trouble
     assert pipeline.report().held == (T0,)
     pipeline.drain()
@@ -111,9 +108,7 @@ def test_an_empty_log_becomes_read_through(bench: Bench) -> None:
 
 def test_a_drained_end_is_a_position(bench: Bench) -> None:
     """The last offsets hold nothing readable: the tail stands behind them all the same."""
-    bench.log.append(0, 1)
-    bench.start()
-    bench.until(through(2))
+    bench.read(0, 1)
     bench.log.compact_to(9, epoch=3)
     state = bench.until(through(9))
     assert bench.stored(state) == [0, 1]
@@ -131,9 +126,7 @@ def test_an_end_below_which_nothing_is_left_moves_the_tail(bench: Bench) -> None
         return plain(source)
 
     bench.log.answer = answer  # type: ignore[method-assign]  # the script of this test
-    bench.log.append(0, 1)
-    bench.start()
-    bench.until(through(2))
+    bench.read(0, 1)
     bench.log.compact_to(5, epoch=4)
     state = bench.until(through(5))
     assert bench.log.sources[0].positions[T0] == 5
@@ -143,9 +136,7 @@ def test_an_end_below_which_nothing_is_left_moves_the_tail(bench: Bench) -> None
 def test_an_end_is_skipped_to_when_its_epoch_can_be_had(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Brokers that do not answer the question are asked again: what was shown to be empty stays so."""
     monkeypatch.setattr("tandem.sink.read.tail.DAMAGED_RETRY_S", 0.01)
-    bench.log.append(0, 1)
-    bench.start()
-    bench.until(through(2))
+    bench.read(0, 1)
     tail, asked = bench.log.sources[0], []
 
     def no_answer(tps: object) -> dict[TopicPartition, tuple[int, int]]:
@@ -177,10 +168,7 @@ def test_a_leader_that_does_not_know_its_end_yet_ends_no_base(bench: Bench) -> N
     bench.log.answer = answer  # type: ignore[method-assign]  # the script of this test
     bench.log.append(*range(10))
     bench.start()
-    deadline = time.monotonic() + 10
-    while 0 not in asked[:-5]:  # the base is asked for, and more than once
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: 0 in asked[:-5])  # the base is asked for, and more than once
     late.set()
     assert bench.stored(bench.until(through(10))) == list(range(10))
 
@@ -190,9 +178,7 @@ def test_a_drain_commits_what_was_read(bench: Bench) -> None:
     bench.policy = replace(QUICK, flush_interval_s=3600.0)
     bench.log.append(*range(6))
     pipeline = bench.start()
-    deadline = time.monotonic() + 5
-    while pipeline.report().records < 6 and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until(lambda: pipeline.report().records >= 6)
     pipeline.drain()
     assert pipeline.join(5.0)
     assert pipeline.report().phase is Phase.DRAINED
@@ -216,9 +202,7 @@ def test_an_absence_that_the_stores_clock_hides_is_a_gap(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, *, through_a_snapshot: bool
 ) -> None:
     """It was set back while nobody read: the machine's clock tells how long that was."""
-    bench.log.append(0, 1)
-    first = bench.start()
-    bench.until(through(2))
+    first = bench.read(0, 1)
     first.drain()
     assert first.join(5.0)
     if through_a_snapshot:
@@ -236,9 +220,7 @@ def test_clocks_that_differ_all_the_time_are_no_gap(bench: Bench, monkeypatch: p
     """A machine whose clock is a day ahead, before and after."""
     ahead = clock.local_ms() + 86_400_000
     monkeypatch.setattr(clock, "local_ms", lambda: ahead)
-    bench.log.append(0, 1)
-    first = bench.start()
-    bench.until(through(2))
+    first = bench.read(0, 1)
     first.drain()
     assert first.join(5.0)
     bench.again()
@@ -277,9 +259,7 @@ def test_a_store_that_refuses_is_told_of(bench: Bench, monkeypatch: pytest.Monke
     )
     bench.log.append(*range(200))
     pipeline = bench.start()
-    deadline = time.monotonic() + 20
-    while len(pipeline.report().trouble) < 2 and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until(lambda: len(pipeline.report().trouble) >= 2)
     assert pipeline.report().trouble == (
         "what was read is not stored yet: 503 SlowDown",
         "nothing is read, because memory.budget (400 bytes) is full of what is not stored",
@@ -300,14 +280,10 @@ def test_an_entry_that_is_refused_is_told_of(bench: Bench) -> None:
         if refusing.is_set() and op == "put" and name.endswith(".json")
         else None
     )
-    bench.log.append(*range(5))
-    pipeline = bench.start()
-    bench.until(through(5))
+    pipeline = bench.read(*range(5))
     refusing.set()
     bench.log.append(7)
-    deadline = time.monotonic() + 20
-    while not pipeline.report().trouble and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until(lambda: pipeline.report().trouble)
     assert pipeline.report().trouble == ("what was read is not stored yet: 503 SlowDown",)
     refusing.clear()
     bench.until(through(8), 20.0)
@@ -356,9 +332,7 @@ def test_a_leader_that_comes_back_starts_the_base_again(bench: Bench, epoch: int
 
 def test_a_leader_that_came_back_while_nobody_read_starts_the_base_again(bench: Bench) -> None:
     """The chain says in which epoch the base was read."""
-    bench.log.append(*range(40))
-    first = bench.start()
-    bench.until(through(40))
+    first = bench.read(*range(40))
     first.drain()
     assert first.join(5.0)
     state = bench.chain()
@@ -382,9 +356,7 @@ def test_a_leader_that_came_back_while_nobody_read_starts_the_base_again(bench: 
 
 def _overtaken(bench: Bench) -> Generation:
     """A log of which all that was not read yet is deleted up to offset 20."""
-    bench.log.append(0, 1)
-    bench.start()
-    bench.until(through(2))
+    bench.read(0, 1)
     bench.log.quiet = True
     bench.log.append(*range(2, 30))
     bench.log.start = 20
@@ -431,9 +403,7 @@ def test_the_config_of_a_restore_that_adds_to_a_topic_is_not_recorded(bench: Ben
 def test_a_log_start_that_moves_leaves_what_was_read(bench: Bench, policy: str, start: int) -> None:
     """Where the policy does not delete it, and nobody can say so to a broker, it is not left out of restores."""
     bench.cluster.topics["t"] = replace(bench.cluster.topics["t"], config={"cleanup.policy": policy})
-    bench.log.append(0, 1, 2)
-    bench.start()
-    bench.until(through(3))
+    bench.read(0, 1, 2)
     bench.log.start = 2
     bench.log.append(3)
     state = bench.until(through(4))
@@ -465,9 +435,7 @@ def test_a_log_start_beyond_the_tail_is_a_taint(bench: Bench) -> None:
 )
 def test_a_log_that_was_cut_freezes_the_partition(bench: Bench, fault: dict[str, Any], cut_at: int) -> None:
     """What was cut off is here only: nothing else may be mixed with it."""
-    bench.log.append(0, 1)
-    bench.start()
-    bench.until(through(2))
+    bench.read(0, 1)
     bench.log.faults.append(FetchFault(topic="t", partition=0, detail="", at=0.0, **fault))
     state = bench.until(lambda state: key() in state.taints)
     assert state.taints[key()].offset == 2
@@ -483,9 +451,7 @@ def test_a_position_inside_of_the_log_is_not_cut_off(
 ) -> None:
     """Whatever a broker calls out of range: it is named, and asked again after a pause; no generation is given up."""
     monkeypatch.setattr("tandem.sink.read.tail.DAMAGED_RETRY_S", 0.2)
-    bench.log.append(0, 1)
-    bench.start()
-    bench.until(through(2))
+    bench.read(0, 1)
     start, end = bounds
     bench.log.faults.append(
         FetchFault(
@@ -502,9 +468,7 @@ def test_a_position_inside_of_the_log_is_not_cut_off(
 def test_a_deleted_topic_is_noted_and_kept(bench: Bench) -> None:
     """Its position stays where it was, also in time: later commits do not speak for it."""
     other = topic("u")
-    bench.log.append(0, 1)
-    bench.start()
-    bench.until(through(2))
+    bench.read(0, 1)
     bench.cluster.topics = {"u": other}
     source = bench.log.sources[0]
     for lane in bench.log.sources:
@@ -532,9 +496,7 @@ def test_a_deleted_topic_is_noted_and_kept(bench: Bench) -> None:
 
 def test_a_topic_that_hides_for_a_moment_loses_nothing(bench: Bench) -> None:
     """Its id could not be seen before a commit: the records are left out then, and read again."""
-    bench.log.append(0, 1)
-    bench.start()
-    bench.until(through(2))
+    bench.read(0, 1)
     bench.cluster.hidden.add("t")
     bench.log.append(2, 3)
     seq = bench.chain().seq
@@ -548,14 +510,10 @@ def test_a_topic_that_hides_for_a_moment_loses_nothing(bench: Bench) -> None:
 
 def test_a_bad_batch_stops_its_partition_alone(bench: Bench) -> None:
     """Said as trouble, not stored, tried again."""
-    bench.log.append(0, 1)
-    pipeline = bench.start()
-    bench.until(through(2))
+    pipeline = bench.read(0, 1)
     bench.log.spoilt = True
     bench.log.append(2)
-    deadline = time.monotonic() + 5
-    while not pipeline.report().trouble and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until(lambda: pipeline.report().trouble)
     assert "t" in pipeline.report().trouble[0]
     assert bench.stored(bench.chain()) == [0, 1]
     assert pipeline.report().error is None
@@ -607,10 +565,7 @@ def test_a_failure_is_told_when_nothing_is_under_way_any_more(bench: Bench) -> N
 
     bench.store.before = slow
     pipeline = bench.start()
-    deadline = time.monotonic() + 5
-    while not any(op == "put" and name.endswith(".avro") for op, name in bench.store.log):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: any(op == "put" and name.endswith(".avro") for op, name in bench.store.log))
     for source in bench.log.sources:
         source.error = RuntimeError("the source broke")
     time.sleep(0.2)
@@ -623,9 +578,7 @@ def test_a_failure_is_told_when_nothing_is_under_way_any_more(bench: Bench) -> N
 
 def test_a_request_runs_between_commits(bench: Bench) -> None:
     """With the writer; an error in it fails the pipeline."""
-    bench.log.append(0)
-    pipeline = bench.start()
-    bench.until(through(1))
+    pipeline = bench.read(0)
     done = threading.Event()
     pipeline.request(lambda writer: done.set() if writer is pipeline.writer else None)
     assert done.wait(5)
@@ -663,9 +616,7 @@ def test_trouble_with_brokers_is_told_until_all_are_at_head_again(bench: Bench) 
         return [FetchFault(topic="", partition=-1, kind=FaultKind.TRANSIENT, detail="no broker answers", at=now)]
 
     bench.log.answer = answer  # type: ignore[method-assign]  # the script of this test
-    bench.log.append(*range(3))
-    pipeline = bench.start()
-    bench.until(through(3))
+    pipeline = bench.read(*range(3))
     away.set()
     bench.until(lambda _: pipeline.report().trouble == ("no broker answers",))
     away.clear()

@@ -12,8 +12,8 @@ from support.pipeline.pipelines import T0, Bench, bare_context, through
 
 from tandem.backup_avro.chain.entries import Base, PartitionKey, Topic
 from tandem.backup_avro.chain.generation import Generation
-from tandem.sink import clock
 from tandem.sink.kafka.cluster.guarded_topics import DeniedTopic, GuardedTopics
+from tandem.sink.process import clock
 from tandem.sink.read.partition_progress import PartitionProgress
 from tandem.sink.read.scan.accept_ranges import most_overlap_s
 from tandem.sink.read.scan.plan import ScanPlan
@@ -38,9 +38,7 @@ def test_a_promise_that_grew_while_nobody_read_excuses_nothing(
 ) -> None:
     """Tombstones of then were cleaned, and dropped, by the promise of then."""
     bench.cluster.topics["t"] = promising(HOUR)
-    bench.log.append(0, 1)
-    first = bench.start()
-    bench.until(through(2))
+    first = bench.read(0, 1)
     first.drain()
     assert first.join(5.0)
     later_ms = clock.local_ms() + 3 * 3_600_000
@@ -57,9 +55,7 @@ def test_a_promise_that_grew_while_nobody_read_excuses_nothing(
 def test_a_promise_that_grew_in_time_is_kept(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was at head after that: nothing that is missed from then on has the old one."""
     bench.cluster.topics["t"] = promising(HOUR)
-    bench.log.append(0, 1)
-    first = bench.start()
-    bench.until(through(2))
+    first = bench.read(0, 1)
     bench.cluster.topics["t"] = promising(WEEK)
     bench.until(lambda state: state.topics["t"] == promising(WEEK))
     first.drain()
@@ -134,7 +130,6 @@ def test_a_commit_may_add_a_partition_meanwhile(unread: bool, monkeypatch: pytes
 
         @property
         def topic_id(self) -> str:
-            """As it is."""
             commit()
             return "t"
 
@@ -154,8 +149,8 @@ def test_at_head_at_the_very_moment_of_a_change_is_not_since() -> None:
     _, (progress,) = drafting(read_before(1), 50.0)
     progress.scan.begin(now=50.0, at=1000)
     assert [progress.settled_since(mono) for mono in (49.0, 50.0)] == [True, False]
-    progress.guarantee(WEEK, now=50.0)
-    progress.record()
+    progress.set_guarantee(WEEK, now=50.0)
+    progress.record_commit()
     assert progress.held_to_s == HOUR
     progress.at_head(offset=0, requested=51.0, received=51.5, at=2000)
     assert progress.held_to_s == WEEK
@@ -186,7 +181,7 @@ def test_what_came_late_waits_for_a_survey() -> None:
     assert not drafter.unsure()
     progress.head_mono = clock.now() - longest - 1
     assert not drafter.unsure(), "nothing was read since"
-    progress.read(offset=1, epoch=1)
+    progress.advance_to(offset=1, epoch=1)
     assert drafter.unsure()
     drafter.survey(ClusterSurvey(found=found, groups=None, asked=clock.now() - longest + 5))
     assert not drafter.unsure()
@@ -202,7 +197,7 @@ def test_a_topic_that_may_not_be_described_is_not_known_by_the_others() -> None:
     )
     denied = DeniedTopic(name="t", why="no right", topic=replace(promising(HOUR), config={}))
     drafter.survey(ClusterSurvey(found=GuardedTopics(topics=(other,), denied=(denied,)), groups=None))
-    progress.read(offset=1, epoch=1)
+    progress.advance_to(offset=1, epoch=1)
     assert drafter.unsure()
     progress.frozen = True
     assert not drafter.unsure(), "it is tainted anyway"
@@ -215,7 +210,7 @@ def test_nobody_waits_for_ever_for_a_topic_that_may_not_be_described(monkeypatch
     drafter, (progress,) = drafting(read_before(1), clock.now() - 100.0)
     found = GuardedTopics(topics=(promising(HOUR),))
     drafter.survey(ClusterSurvey(found=found, groups=None, asked=clock.now() - HOUR))
-    progress.read(offset=1, epoch=1)
+    progress.advance_to(offset=1, epoch=1)
     assert drafter.unsure()
     assert progress.taint(clock.now()) is None
     later = clock.now() + 601.0
@@ -234,10 +229,10 @@ def test_a_base_is_held_to_the_shortest_promise_while_it_is_read() -> None:
     """Ranges that others have read long ago may come to it now, under a promise that is longer now."""
     _, (progress,) = drafting(read_before(1), clock.now())
     assert most_overlap_s(progress) == 900.0
-    progress.guarantee(600.0, now=clock.now())
+    progress.set_guarantee(600.0, now=clock.now())
     assert most_overlap_s(progress) == 150.0
     for longer in (WEEK, None):
-        progress.guarantee(longer, now=clock.now())
+        progress.set_guarantee(longer, now=clock.now())
         assert most_overlap_s(progress) == 150.0
     progress.at_head(offset=0, requested=clock.now() + 1, received=clock.now() + 1, at=1)
     assert (progress.held_to_s, most_overlap_s(progress)) == (None, 150.0)
@@ -263,21 +258,19 @@ def test_what_a_commit_has_left_out_is_told_again() -> None:
     drafter, (progress,) = drafting(state, clock.now() + 100)
     shorter = promising(60.0)
     assert told(drafter, shorter) == {"t": shorter}
-    drafter.untold("t")
+    drafter.reset_topic("t")
     assert told(drafter, shorter) == {"t": shorter}
-    drafter.untold("u")
+    drafter.reset_topic("u")
     assert told(drafter, shorter) == {}
     progress.head_mono = clock.now() - 100
-    drafter.untold("t")
+    drafter.reset_topic("t")
     assert told(drafter, promising(WEEK)) == {}, "a longer one waits as before"
 
 
 def test_nothing_is_committed_of_a_gap_before_the_topic_was_asked_for(bench: Bench) -> None:
     """The brokers describe no topic after a long gap: nothing is said of what was read, or lost; later it is."""
     bench.cluster.topics["t"] = promising(HOUR)
-    bench.log.append(0, 1)
-    pipeline = bench.start()
-    bench.until(through(2))
+    pipeline = bench.read(0, 1)
     (progress,) = pipeline._context.progress_of.values()
     bench.cluster.error = TimeoutError("no answer")
     bench.log.quiet = True

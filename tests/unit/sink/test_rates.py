@@ -7,16 +7,16 @@ from contextlib import suppress
 import structlog
 from structlog.testing import capture_logs
 
-from tandem.sink.rates import LINES, LINES_EVERY_S, RatedLog, TokenBucket
+from tandem.sink.process.rates import LINES, LINES_EVERY_S, RatedLog, TokenBucket
 
 
 def test_a_bucket_gives_a_burst_and_then_its_rate() -> None:
     """Tokens come back with time, up to the burst; a clock that stands still gives none."""
     bucket = TokenBucket(3, 10.0)
-    assert [bucket.take(100.0) for _ in range(5)] == [True, True, True, False, False]
-    assert [bucket.take(at) for at in (105.0, 110.0, 110.0, 119.9, 120.0)] == [False, True, False, False, True]
-    assert [bucket.take(10_000.0) for _ in range(4)] == [True, True, True, False]
-    assert not bucket.take(9_000.0), "a clock that went back gives nothing"
+    assert [bucket.take_token(100.0) for _ in range(5)] == [True, True, True, False, False]
+    assert [bucket.take_token(at) for at in (105.0, 110.0, 110.0, 119.9, 120.0)] == [False, True, False, False, True]
+    assert [bucket.take_token(10_000.0) for _ in range(4)] == [True, True, True, False]
+    assert not bucket.take_token(9_000.0), "a clock that went back gives nothing"
 
 
 def test_a_flood_is_a_few_lines_and_a_number() -> None:

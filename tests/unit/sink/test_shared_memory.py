@@ -13,8 +13,8 @@ from support.backups.chains import CLUSTER, OPENING, PAIR
 from support.pipeline.pipelines import QUICK, Bench, through
 
 from tandem.controller.instance.pipelines import PipelineRuns
-from tandem.sink.memory_budget import MemoryBudget
 from tandem.sink.pipeline import PipelineReport
+from tandem.sink.process.memory_budget import MemoryBudget
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import Identity, claim
 from tandem.sink.store.object_store import StoreTransientError

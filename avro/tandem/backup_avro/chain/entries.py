@@ -56,7 +56,9 @@ class Part:
     `scan` is the number of the scan attempt that read them (see `Base`), None if the tail did. `sha256` is the hash of
     the stored bytes of the part (see `StoredObject.stretch`): a journal's parts have one, so that one can be read and
     checked without the others. No record is larger than `largest` bytes, as a batch has it uncompressed; `uncompressed`
-    is the size in bytes of all records, as the blocks have them before they are compressed. None: not known. Of an
+    is the size in bytes of all records, as the blocks have them before they are compressed. None: not known. `codecs`
+    are the compression codecs of the record batches that the records came in: bit n for number n of the batches'
+    attributes (KIP-98: none, gzip, snappy, lz4, zstd), 0 where they were not recorded, as by earlier releases. Of an
     encrypted object `start` and `end` count plain bytes; the hash is always of encrypted bytes, as a hash of plain
     bytes would confirm a guess.
     """
@@ -74,6 +76,7 @@ class Part:
     sha256: str | None = None
     largest: int | None = None
     uncompressed: int | None = None
+    codecs: int = 0
 
 
 def largest_of(parts: Iterable[Part]) -> int | None:
@@ -94,6 +97,14 @@ def uncompressed_of(parts: Iterable[Part]) -> int | None:
             return None
         total += part.uncompressed
     return total
+
+
+def codecs_of(parts: Iterable[Part]) -> int:
+    """Return the codecs that batches of these parts are known to have had, as `Part.codecs`; 0 if none is known."""
+    found = 0
+    for part in parts:
+        found |= part.codecs
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,14 +136,14 @@ class StoredObject:
         """Whether each part can be read and checked without the others, as the parts of journals can."""
         return self.journal and all(part.sha256 is not None for part in self.parts)
 
-    def stretch(self, start: int, end: int) -> ChunkRange:
+    def chunk_range(self, start: int, end: int) -> ChunkRange:
         """Return the stored bytes that hold bytes [start, end) of the Avro file: whole chunks if it is encrypted.
 
         Raises DamagedError if there are no such bytes.
         """
         if self.envelope is None:
             return ChunkRange(first=0, start=start, end=end, plain=start)
-        return self.envelope.stretch(self.bytes, start, end)
+        return self.envelope.chunk_range(self.bytes, start, end)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -343,6 +354,9 @@ class Entry:
     the keys of objects that a REWRITE supersedes by `objects`, `deleted` those that an earlier one superseded and that
     are no longer in the store. `checkpoint` is the id of a named cut.
 
+    `unrecorded` are all groups that read the cluster's topics, maybe, and whose positions are not recorded, each with
+    the reason; None: as before.
+
     A REWRITE that leaves records out names its `horizon`. One that adds objects and is not the holder's names `since`,
     the last entry of the chain when its writer began to store them (none: the first). A `fence` is a REWRITE after
     which objects that a janitor stored before it, and has not committed, can't be committed any more.
@@ -365,6 +379,7 @@ class Entry:
     skew: int | None = None
     topics: tuple[Topic, ...] = ()
     groups: dict[str, tuple[GroupOffset, ...]] = field(default_factory=dict)
+    unrecorded: dict[str, str] | None = None
     marks: tuple[Mark, ...] = ()
     taints: tuple[Taint, ...] = ()
     opening: Opening | None = None
@@ -372,6 +387,12 @@ class Entry:
     checkpoint: str | None = None
     reason: str | None = None
     folded: JsonObject | None = None
+
+    @property
+    def tells_of_cluster(self) -> bool:
+        """Whether the entry names what was read of the cluster: positions, topics, groups, times at head."""
+        told = self.positions or self.topics or self.groups or self.taints
+        return bool(told) or self.head_at is not None or self.unrecorded is not None
 
 
 def is_sha256_hex(value: object) -> bool:

@@ -89,6 +89,7 @@ class Generation:
     heads_skew: int | None = None
     topics: dict[str, Topic] = field(default_factory=dict)
     groups: dict[str, dict[PartitionKey, GroupOffset]] = field(default_factory=dict)
+    unrecorded: dict[str, str] = field(default_factory=dict)
     objects: dict[str, StoredObject] = field(default_factory=dict)
     replaced: dict[str, int] = field(default_factory=dict)
     taints: dict[PartitionKey, Taint] = field(default_factory=dict)
@@ -166,7 +167,7 @@ class Generation:
 
     def usable(self, key: PartitionKey) -> bool:
         """Whether a restore may choose this generation for `key`: COMPLETE, `key` read through, not being cleared."""
-        return self.complete and self.read_through(key) and not self._goes(key)
+        return self.complete and self.read_through(key) and key not in self.going
 
     def head_at(self, key: PartitionKey) -> int:
         """Return the last moment at which the position of `key` is known to have been the log's end."""
@@ -192,9 +193,6 @@ class Generation:
         """Whether the scan of `key` is done and the tail was at head after that."""
         position = self.positions.get(key)
         return position is not None and position.base.done_at is not None and self.head_at(key) > position.base.done_at
-
-    def _goes(self, key: PartitionKey) -> bool:
-        return key in self.going
 
     def sound_offset(self, key: PartitionKey) -> int:
         """Return the offset (exclusive) up to which the tail of `key` is beyond doubt: its position or its taint."""
@@ -229,7 +227,7 @@ class Generation:
         """
         return max(self.through.get(key, 0), self.told_from(key))
 
-    def tells(self, key: PartitionKey, offset: int) -> bool:
+    def keeps_state_at(self, key: PartitionKey, offset: int) -> bool:
         """Whether the records left below `offset` still are the state as of it: it does not lie below the horizon."""
         return offset >= self.horizons.get(key, 0)
 
@@ -261,6 +259,7 @@ class Generation:
             skews=dict(self.skews),
             topics=dict(self.topics),
             groups=dict(self.groups),
+            unrecorded=dict(self.unrecorded),
             objects=dict(self.objects),
             replaced=dict(self.replaced),
             taints=dict(self.taints),
@@ -328,6 +327,7 @@ class Generation:
             self.heads_skew = entry.skew
         for name, offsets in entry.groups.items():
             self.groups[name] = {item.key: item for item in offsets}
+        self.unrecorded = self.unrecorded if entry.unrecorded is None else entry.unrecorded
         for taint in entry.taints:
             before = self.taints.get(taint.key)
             self.taints[taint.key] = taint if before is None else _both(before, taint)
@@ -505,7 +505,7 @@ def _check_snapshot(state: Generation, entry: Entry) -> str | None:
         return None if entry.snapshot == state.snapshot else f"it names {entry.snapshot} as the latest SNAPSHOT"
     if entry.snapshot != entry.seq:
         return "it does not name itself as the latest SNAPSHOT"
-    if entry.objects or entry.positions or entry.topics or entry.groups or entry.taints or entry.head_at is not None:
+    if entry.tells_of_cluster or entry.objects:
         return "it says more than what was said before"
     same = entry.folded is not None and is_state(entry.folded, state)
     return None if same else "it is not what the entries before it add up to"
@@ -543,9 +543,7 @@ def _check_folded_object(state: Generation, item: StoredObject) -> str | None:
 
 
 def _check_positions(state: Generation, entry: Entry) -> str | None:
-    if entry.kind in _SAYS_NOTHING and (
-        entry.positions or entry.topics or entry.groups or entry.taints or entry.marks or entry.head_at is not None
-    ):
+    if entry.kind in _SAYS_NOTHING and (entry.marks or entry.tells_of_cluster):
         return "what is read of the cluster is for the holder's commits to say"
     if entry.head_at is not None and entry.head_at < state.heads[1]:
         return f"the time at which all was at head goes back from {state.heads[1]} to {entry.head_at}"

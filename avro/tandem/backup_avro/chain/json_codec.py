@@ -183,12 +183,6 @@ def encode_entry(entry: Entry) -> bytes:
     }
     if entry.objects:
         document["objects"] = [dump_object(item) for item in entry.objects]
-    if entry.replaced:
-        document["replaced"] = list(entry.replaced)
-    if entry.deleted:
-        document["deleted"] = list(entry.deleted)
-    if entry.fence:
-        document["fence"] = True
     if entry.positions:
         document["positions"] = dump_positions(entry.positions)
     if entry.topics:
@@ -197,11 +191,13 @@ def encode_entry(entry: Entry) -> bytes:
         document["groups"] = {name: [dump_group(item) for item in items] for name, items in entry.groups.items()}
     if entry.marks:
         document["marks"] = [{"at": mark.at, "offsets": dump_offsets(mark.offsets)} for mark in entry.marks]
-    if entry.taints:
-        document["taints"] = [dump_taint(taint) for taint in entry.taints]
     document |= {
         name: value
         for name, value in (
+            ("replaced", list(entry.replaced) or None),
+            ("deleted", list(entry.deleted) or None),
+            ("fence", entry.fence or None),
+            ("taints", [dump_taint(taint) for taint in entry.taints] or None),
             ("opening", entry.opening and dump_opening(entry.opening)),
             ("clearing", entry.clearing and _dump_clearing(entry.clearing)),
             ("horizon", entry.horizon and dump_horizon(entry.horizon)),
@@ -210,6 +206,7 @@ def encode_entry(entry: Entry) -> bytes:
             ("skew", entry.skew),
             ("checkpoint", entry.checkpoint),
             ("reason", entry.reason),
+            ("unrecorded", entry.unrecorded),
             ("folded", entry.folded),
         )
         if value is not None
@@ -269,14 +266,10 @@ def _dump_part(part: Part) -> JsonObject:
         "start": part.start,
         "end": part.end,
     }
-    if part.scan is not None:
-        document["scan"] = part.scan
-    if part.sha256 is not None:
-        document["sha256"] = part.sha256
-    if part.largest is not None:
-        document["largest"] = part.largest
-    if part.uncompressed is not None:
-        document["uncompressed"] = part.uncompressed
+    known = {"scan": part.scan, "sha256": part.sha256, "largest": part.largest, "uncompressed": part.uncompressed}
+    document |= {name: value for name, value in known.items() if value is not None}
+    if part.codecs:
+        document["codecs"] = part.codecs
     return document
 
 
@@ -365,7 +358,7 @@ class Fields:
         self._left: JsonObject = dict(document)
         self._where = where
 
-    def take(self, name: str, kind: type[Any], default: object = ...) -> Any:  # noqa: ANN401 (the caller names the type)
+    def take_field(self, name: str, kind: type[Any], default: object = ...) -> Any:  # noqa: ANN401 (the caller names the type)
         """Return field `name`, which must be a `kind`; `default` if it is absent and a default is given."""
         value = self._left.pop(name, default)
         if type(value) is kind and (kind is not int or is_int64(value)):  # JSON gives no subclasses; True is no number
@@ -378,19 +371,19 @@ class Fields:
 
     def moment(self, name: str, default: object = ...) -> Any:  # noqa: ANN401 (as `take`)
         """Return field `name`, ms since the epoch; `default` as in `take`. Refuses a time that can't be shown."""
-        value = self.take(name, int, default)
+        value = self.take_field(name, int, default)
         if value is not default and not is_moment(value):
             raise DamagedError(f"{self._where}: field {name} is no time: {value}", code="TDM-A011")
         return value
 
     def count(self, name: str, default: object = ...) -> Any:  # noqa: ANN401 (as `take`)
         """Return field `name`, a whole number >= 0; `default` as in `take`."""
-        value = self.take(name, int, default)
+        value = self.take_field(name, int, default)
         if value is not default and value < 0:
             raise DamagedError(f"{self._where}: field {name} is negative: {value}", code="TDM-A012")
         return value
 
-    def end(self) -> None:
+    def refuse_other_fields(self) -> None:
         """Raise NewerFormatError if a field was not taken."""
         if self._left:
             raise NewerFormatError(f"{self._where}: unknown field {min(self._left)}", code="TDM-A013", remedy=_NEWER)
@@ -413,10 +406,10 @@ class Fields:
             except UnicodeEncodeError as error:
                 raise DamagedError(f"{where}: it holds an unpaired surrogate", code="TDM-A015") from error
         fields = cls(document, where)
-        version = fields.take("v", int)
+        version = fields.take_field("v", int)
         if version != VERSION:
             raise NewerFormatError(f"{where}: format version {version} is not known", code="TDM-A016", remedy=_NEWER)
-        if fields.take("enc", dict, None) is not None:
+        if fields.take_field("enc", dict, None) is not None:
             raise NewerFormatError(f"{where}: encrypted; this release cannot read it", code="TDM-A017", remedy=_NEWER)
         return fields
 
@@ -426,57 +419,58 @@ def decode_claim(data: bytes, where: str) -> Claim:
     fields = Fields.of_bytes(data, where)
     claim = Claim(
         generation=fields.count("generation"),
-        pair=fields.take("pair", str),
-        instance=fields.take("instance", str),
-        incarnation=fields.take("incarnation", str),
-        cluster_id=fields.take("cluster_id", str),
-        nonce=fields.take("nonce", str),
-        at=_at(fields.take("at", str), where),
-        reason=fields.take("reason", str),
+        pair=fields.take_field("pair", str),
+        instance=fields.take_field("instance", str),
+        incarnation=fields.take_field("incarnation", str),
+        cluster_id=fields.take_field("cluster_id", str),
+        nonce=fields.take_field("nonce", str),
+        at=_at(fields.take_field("at", str), where),
+        reason=fields.take_field("reason", str),
     )
-    fields.end()
+    fields.refuse_other_fields()
     return claim
 
 
 def decode_entry(data: bytes, where: str) -> Entry:
     """Parse a chain entry, packed or not. DamagedError names `where`. `Generation.apply` checks the links."""
     fields = Fields.of_stored(data, where, ENTRY_JSON)
-    kind_name = fields.take("kind", str)
+    kind_name = fields.take_field("kind", str)
     if kind_name not in EntryKind.__members__:
         raise NewerFormatError(f"{where}: unknown kind {kind_name}", code="TDM-A018", remedy=_NEWER)
-    opening = fields.take("opening", dict, None)
-    clearing = fields.take("clearing", dict, None)
-    horizon = fields.take("horizon", dict, None)
+    opening = fields.take_field("opening", dict, None)
+    clearing = fields.take_field("clearing", dict, None)
+    horizon = fields.take_field("horizon", dict, None)
     entry = Entry(
         kind=EntryKind(kind_name),
         seq=fields.count("seq"),
-        prev_sha256=fields.take("prev_sha256", str),
-        incarnation=fields.take("incarnation", str),
-        at=_at(fields.take("at", str), where),
+        prev_sha256=fields.take_field("prev_sha256", str),
+        incarnation=fields.take_field("incarnation", str),
+        at=_at(fields.take_field("at", str), where),
         snapshot=fields.count("snapshot"),
-        objects=tuple(load_object(item, where) for item in fields.take("objects", list, ())),
-        replaced=tuple(_text(item, where) for item in fields.take("replaced", list, ())),
-        deleted=tuple(_text(item, where) for item in fields.take("deleted", list, ())),
+        objects=tuple(load_object(item, where) for item in fields.take_field("objects", list, ())),
+        replaced=tuple(_text(item, where) for item in fields.take_field("replaced", list, ())),
+        deleted=tuple(_text(item, where) for item in fields.take_field("deleted", list, ())),
         horizon=None if horizon is None else load_horizon(horizon, where),
-        since=fields.take("since", int, None),
-        fence=fields.take("fence", bool, False),
-        positions=load_positions(fields.take("positions", dict, {}), where),
+        since=fields.take_field("since", int, None),
+        fence=fields.take_field("fence", bool, False),
+        positions=load_positions(fields.take_field("positions", dict, {}), where),
         head_at=fields.moment("head_at", None),
-        skew=fields.take("skew", int, None),
-        topics=tuple(load_topic(item, where) for item in fields.take("topics", list, ())),
+        skew=fields.take_field("skew", int, None),
+        topics=tuple(load_topic(item, where) for item in fields.take_field("topics", list, ())),
         groups={
             name: tuple(load_group(item, where) for item in load_list(items, where))
-            for name, items in fields.take("groups", dict, {}).items()
+            for name, items in fields.take_field("groups", dict, {}).items()
         },
-        marks=tuple(_load_mark(item, where) for item in fields.take("marks", list, ())),
-        taints=tuple(load_taint(item, where) for item in fields.take("taints", list, ())),
+        unrecorded=load_reasons(fields.take_field("unrecorded", dict, None), where),
+        marks=tuple(_load_mark(item, where) for item in fields.take_field("marks", list, ())),
+        taints=tuple(load_taint(item, where) for item in fields.take_field("taints", list, ())),
         opening=None if opening is None else load_opening(opening, where),
         clearing=None if clearing is None else _load_clearing(clearing, where),
-        checkpoint=fields.take("checkpoint", str, None),
-        reason=fields.take("reason", str, None),
-        folded=fields.take("folded", dict, None),
+        checkpoint=fields.take_field("checkpoint", str, None),
+        reason=fields.take_field("reason", str, None),
+        folded=fields.take_field("folded", dict, None),
     )
-    fields.end()
+    fields.refuse_other_fields()
     return entry
 
 
@@ -490,16 +484,16 @@ def _at(text: str, where: str) -> int:
 def load_object(document: object, where: str) -> StoredObject:
     """Parse the JSON form of a data object."""
     fields = Fields(document, f"{where}: object")
-    envelope = fields.take("envelope", dict, None)
+    envelope = fields.take_field("envelope", dict, None)
     item = StoredObject(
-        key=fields.take("key", str),
-        journal=fields.take("journal", bool),
+        key=fields.take_field("key", str),
+        journal=fields.take_field("journal", bool),
         bytes=fields.count("bytes"),
-        sha256=fields.take("sha256", str),
-        parts=tuple(_load_part(part, where) for part in fields.take("parts", list)),
+        sha256=fields.take_field("sha256", str),
+        parts=tuple(_load_part(part, where) for part in fields.take_field("parts", list)),
         envelope=None if envelope is None else _load_envelope(envelope, where),
     )
-    fields.end()
+    fields.refuse_other_fields()
     return item
 
 
@@ -507,35 +501,36 @@ def _load_envelope(document: object, where: str) -> Envelope:
     fields = Fields(document, f"{where}: envelope")
     try:
         envelope = Envelope(
-            key_id=fields.take("key_id", str),
-            chunk_size=fields.take("chunk_size", int),
-            data_key=base64.b64decode(fields.take("data_key", str), validate=True),
-            wrapping_key=base64.b64decode(fields.take("wrapping_key", str, ""), validate=True),
+            key_id=fields.take_field("key_id", str),
+            chunk_size=fields.take_field("chunk_size", int),
+            data_key=base64.b64decode(fields.take_field("data_key", str), validate=True),
+            wrapping_key=base64.b64decode(fields.take_field("wrapping_key", str, ""), validate=True),
         )
     except ValueError as error:
         raise DamagedError(f"{where}: an envelope has {error}", code="TDM-A020") from error
-    fields.end()
+    fields.refuse_other_fields()
     return envelope
 
 
 def _load_part(document: object, where: str) -> Part:
     fields = Fields(document, f"{where}: part")
     part = Part(
-        key=PartitionKey(fields.take("topic_id", str), fields.take("partition", int)),
-        first=fields.take("first", int),
-        last=fields.take("last", int),
+        key=PartitionKey(fields.take_field("topic_id", str), fields.take_field("partition", int)),
+        first=fields.take_field("first", int),
+        last=fields.take_field("last", int),
         records=fields.count("records"),
         tombstones=fields.count("tombstones"),
-        min_timestamp=fields.take("min_timestamp", int),
-        max_timestamp=fields.take("max_timestamp", int),
-        start=fields.take("start", int),
-        end=fields.take("end", int),
-        scan=fields.take("scan", int, None),
-        sha256=fields.take("sha256", str, None),
-        largest=fields.take("largest", int, None),
-        uncompressed=fields.take("uncompressed", int, None),
+        min_timestamp=fields.take_field("min_timestamp", int),
+        max_timestamp=fields.take_field("max_timestamp", int),
+        start=fields.take_field("start", int),
+        end=fields.take_field("end", int),
+        scan=fields.take_field("scan", int, None),
+        sha256=fields.take_field("sha256", str, None),
+        largest=fields.take_field("largest", int, None),
+        uncompressed=fields.take_field("uncompressed", int, None),
+        codecs=fields.count("codecs", 0),
     )
-    fields.end()
+    fields.refuse_other_fields()
     return part
 
 
@@ -568,30 +563,30 @@ def load_positions(document: object, where: str) -> dict[PartitionKey, Position]
 
 def _load_position(document: object, where: str) -> Position:
     fields = Fields(document, f"{where}: position")
-    inner = Fields(fields.take("base", dict), f"{where}: base")
+    inner = Fields(fields.take_field("base", dict), f"{where}: base")
     base = Base(
-        start=inner.take("start", int),
-        end=inner.take("end", int),
-        leader=inner.take("leader", int),
-        attempts=inner.take("attempts", int),
-        floor=inner.take("floor", int),
-        done=tuple(load_ints(item, 2, where) for item in inner.take("done", list)),  # type: ignore[misc]  # length checked
-        open=tuple(load_ints(item, 3, where) for item in inner.take("open", list, ())),  # type: ignore[misc]  # as above
-        void=load_ints(inner.take("void", list, ()), None, where),
+        start=inner.take_field("start", int),
+        end=inner.take_field("end", int),
+        leader=inner.take_field("leader", int),
+        attempts=inner.take_field("attempts", int),
+        floor=inner.take_field("floor", int),
+        done=tuple(load_ints(item, 2, where) for item in inner.take_field("done", list)),  # type: ignore[misc]  # length checked
+        open=tuple(load_ints(item, 3, where) for item in inner.take_field("open", list, ())),  # type: ignore[misc]  # as above
+        void=load_ints(inner.take_field("void", list, ()), None, where),
         done_at=inner.moment("done_at", None),
-        epoch=inner.take("epoch", int, -1),
+        epoch=inner.take_field("epoch", int, -1),
     )
-    inner.end()
+    inner.refuse_other_fields()
     position = Position(
-        offset=fields.take("offset", int),
-        epoch=fields.take("epoch", int),
+        offset=fields.take_field("offset", int),
+        epoch=fields.take_field("epoch", int),
         head_at=fields.moment("head_at"),
-        log_start=fields.take("log_start", int),
+        log_start=fields.take_field("log_start", int),
         base=base,
-        skew=fields.take("skew", int, None),
-        hashes=tuple(_load_hash(item, where) for item in fields.take("hashes", list, ())),
+        skew=fields.take_field("skew", int, None),
+        hashes=tuple(_load_hash(item, where) for item in fields.take_field("hashes", list, ())),
     )
-    fields.end()
+    fields.refuse_other_fields()
     return position
 
 
@@ -624,6 +619,11 @@ def _text(value: object, where: str) -> str:
     return value
 
 
+def load_reasons(document: JsonObject | None, where: str) -> dict[str, str] | None:
+    """Parse the JSON form of reasons by name; None if there is none."""
+    return None if document is None else {name: _text(why, where) for name, why in document.items()}
+
+
 def load_list(value: object, where: str) -> list[object]:
     """Return a value that must be a list; DamagedError otherwise."""
     if not isinstance(value, list):
@@ -635,14 +635,14 @@ def load_topic(document: object, where: str) -> Topic:
     """Parse the JSON form of a topic."""
     fields = Fields(document, f"{where}: topic")
     topic = Topic(
-        name=fields.take("name", str),
-        topic_id=fields.take("topic_id", str),
-        partitions=fields.take("partitions", int),
-        replication_factor=fields.take("replication_factor", int),
-        config={name: _text(value, where) for name, value in fields.take("config", dict).items()},
-        removed=fields.take("removed", bool, False),
+        name=fields.take_field("name", str),
+        topic_id=fields.take_field("topic_id", str),
+        partitions=fields.take_field("partitions", int),
+        replication_factor=fields.take_field("replication_factor", int),
+        config={name: _text(value, where) for name, value in fields.take_field("config", dict).items()},
+        removed=fields.take_field("removed", bool, False),
     )
-    fields.end()
+    fields.refuse_other_fields()
     return topic
 
 
@@ -650,13 +650,13 @@ def load_taint(document: object, where: str) -> Taint:
     """Parse the JSON form of a taint."""
     fields = Fields(document, f"{where}: taint")
     taint = Taint(
-        key=PartitionKey(fields.take("topic_id", str), fields.take("partition", int)),
-        offset=fields.take("offset", int),
-        reason=fields.take("reason", str),
-        cut_at=fields.take("cut_at", int, None),
-        epoch=fields.take("epoch", int, None),
+        key=PartitionKey(fields.take_field("topic_id", str), fields.take_field("partition", int)),
+        offset=fields.take_field("offset", int),
+        reason=fields.take_field("reason", str),
+        cut_at=fields.take_field("cut_at", int, None),
+        epoch=fields.take_field("epoch", int, None),
     )
-    fields.end()
+    fields.refuse_other_fields()
     return taint
 
 
@@ -664,39 +664,39 @@ def load_group(document: object, where: str) -> GroupOffset:
     """Parse the JSON form of a group's offset."""
     fields = Fields(document, f"{where}: group offset")
     item = GroupOffset(
-        key=PartitionKey(fields.take("topic_id", str), fields.take("partition", int)),
-        offset=fields.take("offset", int),
-        epoch=fields.take("epoch", int),
-        metadata=fields.take("metadata", str),
+        key=PartitionKey(fields.take_field("topic_id", str), fields.take_field("partition", int)),
+        offset=fields.take_field("offset", int),
+        epoch=fields.take_field("epoch", int),
+        metadata=fields.take_field("metadata", str),
     )
-    fields.end()
+    fields.refuse_other_fields()
     return item
 
 
 def _load_mark(document: object, where: str) -> Mark:
     fields = Fields(document, f"{where}: mark")
-    mark = Mark(at=fields.moment("at"), offsets=load_offsets(fields.take("offsets", dict), where))
-    fields.end()
+    mark = Mark(at=fields.moment("at"), offsets=load_offsets(fields.take_field("offsets", dict), where))
+    fields.refuse_other_fields()
     return mark
 
 
 def load_horizon(document: object, where: str) -> Horizon:
     """Parse the JSON form of a horizon."""
     fields = Fields(document, f"{where}: horizon")
-    horizon = Horizon(seq=fields.take("seq", int), offsets=load_offsets(fields.take("offsets", dict), where))
-    fields.end()
-    return horizon
+    seq, offsets = fields.take_field("seq", int), load_offsets(fields.take_field("offsets", dict), where)
+    fields.refuse_other_fields()
+    return Horizon(seq=seq, offsets=offsets)
 
 
 def load_opening(document: object, where: str) -> Opening:
     """Parse the JSON form of an opening."""
     fields = Fields(document, f"{where}: opening")
     opening = Opening(
-        isolation_level=fields.take("isolation_level", str),
-        codec=fields.take("codec", str),
-        sync=fields.take("sync", str),
+        isolation_level=fields.take_field("isolation_level", str),
+        codec=fields.take_field("codec", str),
+        sync=fields.take_field("sync", str),
     )
-    fields.end()
+    fields.refuse_other_fields()
     if len(opening.sync) != 32 or any(digit not in "0123456789abcdef" for digit in opening.sync):
         raise DamagedError(f"{where}: the sync marker is not 32 hex digits", code="TDM-A028")
     return opening
@@ -705,10 +705,10 @@ def load_opening(document: object, where: str) -> Opening:
 def _load_clearing(document: object, where: str) -> Clearing:
     fields = Fields(document, f"{where}: clearing")
     goes = []
-    for item in fields.take("goes", list):
+    for item in fields.take_field("goes", list):
         inner = Fields(item, f"{where}: clearing")
-        goes.append(PartitionKey(inner.take("topic_id", str), inner.take("partition", int)))
-        inner.end()
-    stays = {key: _text(reason, where) for key, reason in _load_by_key(fields.take("stays", dict), where).items()}
-    fields.end()
+        goes.append(PartitionKey(inner.take_field("topic_id", str), inner.take_field("partition", int)))
+        inner.refuse_other_fields()
+    stays = {key: _text(reason, where) for key, reason in _load_by_key(fields.take_field("stays", dict), where).items()}
+    fields.refuse_other_fields()
     return Clearing(goes=tuple(goes), stays=stays)

@@ -32,6 +32,7 @@ from tandem.backup_avro.chain.json_codec import (
     load_offsets,
     load_opening,
     load_positions,
+    load_reasons,
     load_taint,
     load_topic,
 )
@@ -105,6 +106,8 @@ def _frame(state: Generation) -> JsonObject:
             "offsets": dump_offsets({key: item.offset for key, item in state.expired.items()}),
             "seqs": dump_offsets({key: item.seq for key, item in state.expired.items()}),
         }
+    if state.unrecorded:
+        document["unrecorded"] = state.unrecorded
     if state.through:
         document[THROUGH] = dump_offsets(state.through)
     return document
@@ -113,31 +116,34 @@ def _frame(state: Generation) -> JsonObject:
 def load_state(document: JsonObject, where: str) -> dict[str, Any]:
     """Return fields of `Generation` from a document that `dump_state` wrote. DamagedError names `where`."""
     fields = Fields(document, f"{where}: folded")
-    positions = load_positions(fields.take("positions", dict), where)
-    completed = fields.take("completed", list, None)
-    horizon = fields.take("horizon", dict, None)
-    expired = fields.take(EXPIRED, dict, {})
+    positions = load_positions(fields.take_field("positions", dict), where)
+    completed = fields.take_field("completed", list, None)
+    horizon = fields.take_field("horizon", dict, None)
+    expired = fields.take_field(EXPIRED, dict, {})
     found: dict[str, Any] = {
-        "opening": load_opening(fields.take("opening", dict), where),
+        "opening": load_opening(fields.take_field("opening", dict), where),
         "positions": positions,
         "heads": (0, fields.moment("head_at")),
         "topics": {
-            topic.topic_id: topic for topic in (load_topic(item, where) for item in fields.take("topics", list))
+            topic.topic_id: topic for topic in (load_topic(item, where) for item in fields.take_field("topics", list))
         },
         "groups": {
             name: {group.key: group for group in (load_group(item, where) for item in load_list(items, where))}
-            for name, items in fields.take("groups", dict).items()
+            for name, items in fields.take_field("groups", dict).items()
         },
-        "objects": _objects(fields.take(_OBJECTS, list), where),
-        "replaced": _replaced(fields.take("replaced", dict), where),
-        "taints": {taint.key: taint for taint in (load_taint(item, where) for item in fields.take("taints", list))},
-        "moments": [_moment(item, where) for item in fields.take("moments", list)],
-        "earlier_snapshot": fields.take("snapshot", int),
+        "objects": _objects(fields.take_field(_OBJECTS, list), where),
+        "replaced": _replaced(fields.take_field("replaced", dict), where),
+        "taints": {
+            taint.key: taint for taint in (load_taint(item, where) for item in fields.take_field("taints", list))
+        },
+        "moments": [_moment(item, where) for item in fields.take_field("moments", list)],
+        "earlier_snapshot": fields.take_field("snapshot", int),
         "fence": fields.count("fence", 0),
         "expired": _expired(expired, where) if expired else {},
-        "through": load_offsets(fields.take(THROUGH, dict, {}), where),
+        "unrecorded": load_reasons(fields.take_field("unrecorded", dict, {}), where),
+        "through": load_offsets(fields.take_field(THROUGH, dict, {}), where),
     }
-    fields.end()
+    fields.refuse_other_fields()
     if completed is not None:
         found["completed_seq"], found["completed_at"] = load_ints(completed, 2, where)
         if not is_moment(found["completed_at"]):
@@ -162,9 +168,9 @@ def _replaced(document: JsonObject, where: str) -> dict[str, int]:
 
 def _expired(document: JsonObject, where: str) -> dict[PartitionKey, Expired]:
     fields = Fields(document, f"{where}: expired")
-    offsets = load_offsets(fields.take("offsets", dict), where)
-    seqs = load_offsets(fields.take("seqs", dict), where)
-    fields.end()
+    offsets = load_offsets(fields.take_field("offsets", dict), where)
+    seqs = load_offsets(fields.take_field("seqs", dict), where)
+    fields.refuse_other_fields()
     if offsets.keys() != seqs.keys():
         raise DamagedError(f"{where}: the expired ranges are not given for the same partitions twice", code="TDM-A040")
     return {key: Expired(offset=offset, seq=seqs[key]) for key, offset in offsets.items()}

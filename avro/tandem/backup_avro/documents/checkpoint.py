@@ -147,7 +147,9 @@ def judge_cut(request: CheckpointRequest, state: Generation, guarded: GuardedPar
         return CutJudgement(
             standing=CutStanding.PASSED, detail=f"generation {state.number} is tainted ({names}) since it was asked for"
         )
-    swept = [request.name_of(key) for key, offset in sorted(request.cut.items()) if not state.tells(key, offset)]
+    swept = [
+        request.name_of(key) for key, offset in sorted(request.cut.items()) if not state.keeps_state_at(key, offset)
+    ]
     if swept:
         return CutJudgement(
             standing=CutStanding.PASSED,
@@ -220,7 +222,11 @@ def why_unrestorable(checkpoint: Checkpoint, states: Mapping[int, Generation], n
         ended = f"; it was kept until {iso(until)}" if until is not None and now >= until else ""
         return f"generation {outcome.generation}, which holds it, is cleared or can't be read{ended}"
     until = request.keep_until
-    if until is not None and now >= until and not all(state.tells(key, end) for key, end in request.cut.items()):
+    if (
+        until is not None
+        and now >= until
+        and not all(state.keeps_state_at(key, end) for key, end in request.cut.items())
+    ):
         return f"it was kept until {iso(until)}, and retention has swept generation {outcome.generation} since"
     going = sorted(key for key in request.cut if not state.usable(key))
     if going:
@@ -304,28 +310,28 @@ def encode_outcome(outcome: CheckpointOutcome) -> bytes:
 def decode_request(data: bytes, where: str) -> CheckpointRequest:
     """Parse a request. DamagedError names `where`; NewerFormatError if a newer release wrote it."""
     fields = Fields.of_stored(data, where, LISTS)
-    keep_until = fields.take("keep_until", str, None)
-    topics = fields.take("topics", dict)
-    numbers = fields.take("witnesses", list)
+    keep_until = fields.take_field("keep_until", str, None)
+    topics = fields.take_field("topics", dict)
+    numbers = fields.take_field("witnesses", list)
     if not all(isinstance(name, str) for name in topics.values()):
         raise DamagedError(f"{where}: a topic's name is not a string", code="TDM-A043")
     if not all(map(is_int64, numbers)):
         raise DamagedError(f"{where}: a generation is not a number", code="TDM-A044")
     request = CheckpointRequest(
-        id=fields.take("id", str),
-        nonce=fields.take("nonce", str),
-        pair=fields.take("pair", str),
-        cluster_id=fields.take("cluster_id", str),
-        at=_at(fields.take("at", str), where),
-        deadline=_at(fields.take("deadline", str), where),
+        id=fields.take_field("id", str),
+        nonce=fields.take_field("nonce", str),
+        pair=fields.take_field("pair", str),
+        cluster_id=fields.take_field("cluster_id", str),
+        at=_at(fields.take_field("at", str), where),
+        deadline=_at(fields.take_field("deadline", str), where),
         keep_until=None if keep_until is None else _at(keep_until, where),
-        by=fields.take("by", str),
-        reason=fields.take("reason", str),
+        by=fields.take_field("by", str),
+        reason=fields.take_field("reason", str),
         topics=topics,
-        cut=load_offsets(fields.take("cut", dict), where),
+        cut=load_offsets(fields.take_field("cut", dict), where),
         witnesses=tuple(numbers),
     )
-    fields.end()
+    fields.refuse_other_fields()
     if not _NONCE.fullmatch(request.nonce):
         raise DamagedError(f"{where}: the nonce is not 32 hex digits", code="TDM-A045")
     return request
@@ -335,15 +341,15 @@ def decode_outcome(data: bytes, where: str) -> CheckpointOutcome:
     """Parse an outcome. DamagedError names `where`; NewerFormatError if a newer release wrote it."""
     fields = Fields.of_stored(data, where)
     outcome = CheckpointOutcome(
-        id=fields.take("id", str),
-        nonce=fields.take("nonce", str),
-        at=_at(fields.take("at", str), where),
-        by=fields.take("by", str),
-        generation=fields.take("generation", int, None),
-        seq=fields.take("seq", int, None),
-        reason=fields.take("reason", str, None),
+        id=fields.take_field("id", str),
+        nonce=fields.take_field("nonce", str),
+        at=_at(fields.take_field("at", str), where),
+        by=fields.take_field("by", str),
+        generation=fields.take_field("generation", int, None),
+        seq=fields.take_field("seq", int, None),
+        reason=fields.take_field("reason", str, None),
     )
-    fields.end()
+    fields.refuse_other_fields()
     return outcome
 
 

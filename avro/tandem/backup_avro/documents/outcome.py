@@ -168,12 +168,12 @@ def encode_outcome(outcome: JobOutcome) -> bytes:
 def decode_outcome(data: bytes, where: str) -> JobOutcome:
     """Parse the bytes that `encode_outcome` wrote. DamagedError names `where`."""
     fields = Fields.of_stored(data, where)
-    kind = fields.take("kind", str)
+    kind = fields.take_field("kind", str)
     if kind not in {one.value for one in JobKind}:
         raise DamagedError(f"{where}: unknown kind {kind}", code="TDM-A056")
-    at = fields.take("at", str)
-    generations = fields.take("generations", dict)
-    phases = fields.take("phases_ms", dict)
+    at = fields.take_field("at", str)
+    generations = fields.take_field("generations", dict)
+    phases = fields.take_field("phases_ms", dict)
     numbers = {number_in(number): seq for number, seq in generations.items()}
     if None in numbers or not all(map(_is_count, numbers.values())):
         raise DamagedError(f"{where}: generations are not numbers", code="TDM-A057")
@@ -181,22 +181,22 @@ def decode_outcome(data: bytes, where: str) -> JobOutcome:
         raise DamagedError(f"{where}: phases are not milliseconds", code="TDM-A058")
     outcome = JobOutcome(
         kind=JobKind(kind),
-        pair=fields.take("pair", str),
+        pair=fields.take_field("pair", str),
         at=_moment(at, where),
-        by=fields.take("by", str),
-        clean=fields.take("clean", bool),
-        what=fields.take("what", str),
-        findings=fields.take("findings", int),
-        records=fields.take("records", int),
-        bytes=fields.take("bytes", int),
+        by=fields.take_field("by", str),
+        clean=fields.take_field("clean", bool),
+        what=fields.take_field("what", str),
+        findings=fields.take_field("findings", int),
+        records=fields.take_field("records", int),
+        bytes=fields.take_field("bytes", int),
         generations={number: seq for number, seq in numbers.items() if number is not None},
         phases={name: ms / 1000 for name, ms in phases.items()},
-        error=fields.take("error", str, None),
-        scope=_scope(fields.take("scope", str, None), where),
-        hurt=_numbers(fields.take("hurt", list, []), where),
-        unsettled=tuple(_unsettled(one, where) for one in fields.take("unsettled", list, [])),
+        error=fields.take_field("error", str, None),
+        scope=_scope(fields.take_field("scope", str, None), where),
+        hurt=_numbers(fields.take_field("hurt", list, []), where),
+        unsettled=tuple(_unsettled(one, where) for one in fields.take_field("unsettled", list, [])),
     )
-    fields.end()
+    fields.refuse_other_fields()
     return outcome
 
 
@@ -213,16 +213,16 @@ def _unsettled_json(one: UnsettledFindings) -> JsonObject:
 
 def _unsettled(document: object, where: str) -> UnsettledFindings:
     fields = Fields(document, where)
-    scope = _scope(fields.take("scope", str), where)
+    scope = _scope(fields.take_field("scope", str), where)
     assert scope is not None
     one = UnsettledFindings(
-        at=_moment(fields.take("at", str), where),
+        at=_moment(fields.take_field("at", str), where),
         scope=scope,
-        what=fields.take("what", str),
-        findings=fields.take("findings", int),
-        hurt=_numbers(fields.take("hurt", list), where),
+        what=fields.take_field("what", str),
+        findings=fields.take_field("findings", int),
+        hurt=_numbers(fields.take_field("hurt", list), where),
     )
-    fields.end()
+    fields.refuse_other_fields()
     return one
 
 

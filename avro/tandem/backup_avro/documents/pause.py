@@ -63,16 +63,16 @@ def encode_pause(pause: Pause) -> bytes:
 def decode_pause(data: bytes, where: str) -> Pause:
     """Parse a pause. DamagedError names `where`; NewerFormatError if a newer release of Tandem wrote it."""
     fields = Fields.of_stored(data, where)
-    until = fields.take("until", str, None)
+    until = fields.take_field("until", str, None)
     pause = Pause(
-        number=fields.take("number", int),
-        pair=fields.take("pair", str),
-        at=_moment(fields.take("at", str), where),
+        number=fields.take_field("number", int),
+        pair=fields.take_field("pair", str),
+        at=_moment(fields.take_field("at", str), where),
         until=None if until is None else _moment(until, where),
-        by=fields.take("by", str),
-        reason=fields.take("reason", str),
+        by=fields.take_field("by", str),
+        reason=fields.take_field("reason", str),
     )
-    fields.end()
+    fields.refuse_other_fields()
     return pause
 
 

@@ -62,19 +62,19 @@ def decode_offer(data: bytes, where: str) -> RangeOffer:
     """Parse an offer. DamagedError names `where`."""
     fields = Fields.of_stored(data, where, LISTS)
     offer = RangeOffer(
-        generation=fields.take("generation", int),
-        key=PartitionKey(fields.take("topic_id", str), fields.take("partition", int)),
-        floor=fields.take("floor", int),
-        leader=fields.take("leader", int),
-        low=fields.take("low", int),
-        high=fields.take("high", int),
-        started_at=fields.take("started_at", int),
-        ended_at=fields.take("ended_at", int),
-        took_ms=fields.take("took_ms", int),
-        objects=tuple(load_object(item, where) for item in fields.take("objects", list)),
-        run=fields.take("run", str),
+        generation=fields.take_field("generation", int),
+        key=PartitionKey(fields.take_field("topic_id", str), fields.take_field("partition", int)),
+        floor=fields.take_field("floor", int),
+        leader=fields.take_field("leader", int),
+        low=fields.take_field("low", int),
+        high=fields.take_field("high", int),
+        started_at=fields.take_field("started_at", int),
+        ended_at=fields.take_field("ended_at", int),
+        took_ms=fields.take_field("took_ms", int),
+        objects=tuple(load_object(item, where) for item in fields.take_field("objects", list)),
+        run=fields.take_field("run", str),
     )
-    fields.end()
+    fields.refuse_other_fields()
     return offer
 
 

@@ -71,8 +71,8 @@ def encode_release(release: Release) -> bytes:
 def decode_release(data: bytes, where: str) -> Release:
     """Parse a release. DamagedError names `where`; NewerFormatError if a newer release of Tandem wrote it."""
     fields = Fields.of_stored(data, where)
-    partitions = fields.take("partitions", list, None)
-    at = fields.take("at", str)
+    partitions = fields.take_field("partitions", list, None)
+    at = fields.take_field("at", str)
     try:
         moment = from_iso(at)
     except ValueError as error:
@@ -80,15 +80,15 @@ def decode_release(data: bytes, where: str) -> Release:
     if partitions is not None and not all(map(is_int64, partitions)):
         raise DamagedError(f"{where}: a list of partition numbers was expected", code="TDM-A069")
     release = Release(
-        number=fields.take("number", int),
-        pair=fields.take("pair", str),
-        topic=fields.take("topic", str),
-        topic_id=fields.take("topic_id", str),
+        number=fields.take_field("number", int),
+        pair=fields.take_field("pair", str),
+        topic=fields.take_field("topic", str),
+        topic_id=fields.take_field("topic_id", str),
         partitions=None if partitions is None else tuple(partitions),
-        through=fields.take("through", int),
+        through=fields.take_field("through", int),
         at=moment,
-        by=fields.take("by", str),
-        reason=fields.take("reason", str),
+        by=fields.take_field("by", str),
+        reason=fields.take_field("reason", str),
     )
-    fields.end()
+    fields.refuse_other_fields()
     return release

@@ -42,14 +42,14 @@ def encode_targets(targets: RestoreTargets) -> bytes:
 def decode_targets(data: bytes, where: str) -> RestoreTargets:
     """Parse the bytes that `encode_targets` wrote. DamagedError names `where`."""
     fields = Fields.of_stored(data, where, LISTS)
-    topics: dict[str, Any] = fields.take("topics", dict)
+    topics: dict[str, Any] = fields.take_field("topics", dict)
     if not all(isinstance(topic_id, str) for topic_id in topics.values()):
         raise DamagedError(f"{where}: field topics does not hold topic ids", code="TDM-A070")
     targets = RestoreTargets(
-        pair=fields.take("pair", str),
-        plan=fields.take("plan", str),
-        cluster_id=fields.take("cluster_id", str),
+        pair=fields.take_field("pair", str),
+        plan=fields.take_field("plan", str),
+        cluster_id=fields.take_field("cluster_id", str),
         topics=topics,
     )
-    fields.end()
+    fields.refuse_other_fields()
     return targets

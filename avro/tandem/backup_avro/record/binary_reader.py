@@ -43,7 +43,7 @@ class BinaryReader:
             raise DamagedError(f"{value} at byte {self._pos} does not fit 32 bits", code="TDM-A071")
         return value
 
-    def take(self, length: int) -> bytes:
+    def read_fixed(self, length: int) -> bytes:
         """Read `length` bytes: Avro's fixed."""
         start = self._pos
         end = start + length
@@ -54,7 +54,7 @@ class BinaryReader:
 
     def sized(self) -> bytes:
         """Read a length and that many bytes: Avro's bytes and string."""
-        return self.take(self.int64())
+        return self.read_fixed(self.int64())
 
     def text(self) -> str:
         """Read a string, which must be UTF-8."""

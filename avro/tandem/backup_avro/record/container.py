@@ -98,7 +98,7 @@ def decode_header(buf: bytes | bytearray | memoryview) -> ContainerHeader:
             for _ in range(items):
                 key = reader.text()
                 entries[key] = reader.sized()
-        sync = reader.take(SYNC_SIZE)
+        sync = reader.read_fixed(SYNC_SIZE)
     except DamagedError as error:
         raise DamagedError(f"the header of an Avro file is damaged or cut short: {error}", code="TDM-A099") from error
     try:

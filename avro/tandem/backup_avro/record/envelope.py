@@ -103,7 +103,7 @@ class Envelope:
             raise DamagedError(f"no encrypted object has {stored} bytes", code="TDM-A110")
         return plain
 
-    def stretch(self, stored: int, start: int, end: int) -> ChunkRange:
+    def chunk_range(self, stored: int, start: int, end: int) -> ChunkRange:
         """Return the chunks that hold plain bytes [start, end) of an object of `stored` bytes, at least one.
 
         Raises DamagedError if there are no such bytes.

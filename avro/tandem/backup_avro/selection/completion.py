@@ -69,7 +69,7 @@ def shortfalls(mine: Generation, others: Iterable[Generation], guarded: GuardedP
     ]
 
 
-def spoilt(mine: Generation) -> bool:
+def is_spoilt(mine: Generation) -> bool:
     """Whether a generation can't become COMPLETE any more: a taint before COMPLETE spoils the scan."""
     return not mine.complete and bool(mine.taints)
 

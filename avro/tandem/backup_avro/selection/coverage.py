@@ -130,7 +130,7 @@ def reaches_cut(newer: Generation, older: Generation, key: PartitionKey) -> bool
     return later and key not in newer.taints
 
 
-def doubtful(newer: Generation, older: Generation, guarded: GuardedPartitions) -> list[PartitionKey]:
+def doubtful_partitions(newer: Generation, older: Generation, guarded: GuardedPartitions) -> list[PartitionKey]:
     """Return the partitions for which only the brokers can decide whether `newer` has read the records of `older`.
 
     Two positions of one epoch are of one history: an epoch has one leader, and its log only grows meanwhile. Across
@@ -139,7 +139,7 @@ def doubtful(newer: Generation, older: Generation, guarded: GuardedPartitions) -
     return [key for key in older.positions if guarded.has(key) and _across_epochs(newer, older, key)]
 
 
-def covered(newer: Generation, older: Generation, guarded: GuardedPartitions) -> list[PartitionKey]:
+def covered_partitions(newer: Generation, older: Generation, guarded: GuardedPartitions) -> list[PartitionKey]:
     """Return the partitions whose records of `older` may be deleted because `newer` has them: nothing was cut off."""
     there = filter(guarded.has, older.positions)
     return [key for key in there if cover(newer, older, key) is Cover.COVERED]
@@ -166,7 +166,7 @@ def _assumed(older: Generation, key: PartitionKey, newer: Iterable[Generation]) 
     return covering if all(_across_epochs(g, older, key) for g in covering) else []
 
 
-def retained(generations: Iterable[Generation], *, now: int, count: int, age_ms: int) -> frozenset[int]:
+def retained_generations(generations: Iterable[Generation], *, now: int, count: int, age_ms: int) -> frozenset[int]:
     """Return the sealed generations kept for deeper windows: the newest `count`, and those sealed under `age_ms` ago.
 
     `now` is ms by the store's clock; if that is set back, and `age_ms` is not 0, they are kept longer. A generation
@@ -177,7 +177,7 @@ def retained(generations: Iterable[Generation], *, now: int, count: int, age_ms:
     return frozenset(g.number for g in kept[:count]).union(young)
 
 
-def unguarded(state: Generation, guarded: GuardedPartitions) -> tuple[Topic, ...]:
+def topics_to_mark(state: Generation, guarded: GuardedPartitions) -> tuple[Topic, ...]:
     """Return the topics whose mark `removed` contradicts the cluster's present state, with the mark corrected.
 
     Topics that may not be described are left out.
@@ -189,7 +189,7 @@ def unguarded(state: Generation, guarded: GuardedPartitions) -> tuple[Topic, ...
     )
 
 
-def unproven(
+def unproven_covers(
     older: Generation, goes: Collection[PartitionKey], all_generations: Iterable[Generation], guarded: GuardedPartitions
 ) -> dict[PartitionKey, Generation]:
     """Return the partitions of `goes` whose coverage was not proven when `older` was sealed, each with its cover.
@@ -203,7 +203,7 @@ def unproven(
     return {key: max(found, key=lambda g: g.number) for key, found in covering.items() if found}
 
 
-def uncovered(newer: Generation, older: Generation, guarded: GuardedPartitions) -> list[PartitionKey]:
+def uncovered_partitions(newer: Generation, older: Generation, guarded: GuardedPartitions) -> list[PartitionKey]:
     """Return the partitions of `older` that still exist and that `newer` does not cover yet."""
     return [key for key in older.positions if guarded.has(key) and cover(newer, older, key) is Cover.BEHIND]
 
@@ -270,7 +270,7 @@ def _begins_later(older: Generation, key: PartitionKey, newer: Iterable[Generati
     return lowest if lowest > max(older.positions[key].log_start, 0) else None
 
 
-def relied_on(
+def generations_relied_on(
     older: Generation, goes: Collection[PartitionKey], all_generations: Iterable[Generation]
 ) -> list[Generation]:
     """Return the generations that restores need once `goes` of `older` is deleted, ascending: their objects must exist.
@@ -291,7 +291,7 @@ def relied_on(
     return [found[number] for number in sorted(found)]
 
 
-def covering(
+def newest_covers(
     older: Generation, goes: Collection[PartitionKey], all_generations: Iterable[Generation]
 ) -> dict[int, list[PartitionKey]]:
     """Return the partitions of `goes` that `older` still has, by the number of the newest generation covering them."""

@@ -71,7 +71,7 @@ class _Comparing:
         """Return a piece with its joins moved to where they are proven, or set aside a copy that can't be joined."""
         for join in piece.joins:
             below = [one for one in piece.slices if one.low < join.at]
-            met = self._meet(piece, join, below)
+            met = self._find_meeting(piece, join, below)
             in_doubt = join.at >= piece.sound
             if met is not None and not met.same:
                 self._other_records(piece, join, met, in_doubt=in_doubt)
@@ -98,11 +98,11 @@ class _Comparing:
         found = slices_of(state, self._parts[state.number].get(piece.key, ()), max(low, piece.log_start), high)
         return sorted(found, key=lambda one: max(one.part.first, one.low))
 
-    def _meet(self, piece: PartitionSelection, join: Join, below: Sequence[Slice]) -> _Meeting | None:
+    def _find_meeting(self, piece: PartitionSelection, join: Join, below: Sequence[Slice]) -> _Meeting | None:
         """Return the last record below a join that both sides have; None if nothing is proven."""
         own = self._newest_first(below)
         others = self._newest_first(self._slices(piece, join, 0, join.at))
-        return _meet(own, others, told_from=self.states[join.generation].told_from(piece.key))
+        return _last_common_record(own, others, told_from=self.states[join.generation].told_from(piece.key))
 
     def _newest_first(self, slices: Sequence[Slice]) -> Iterator[tuple[int, bytes]]:
         return chain.from_iterable(self.records(one) for one in reversed(slices))
@@ -163,7 +163,9 @@ class _Meeting:
     goes_on: int
 
 
-def _meet(own: Iterator[tuple[int, bytes]], others: Iterator[tuple[int, bytes]], *, told_from: int) -> _Meeting | None:
+def _last_common_record(
+    own: Iterator[tuple[int, bytes]], others: Iterator[tuple[int, bytes]], *, told_from: int
+) -> _Meeting | None:
     """Return the last record that two sides have, the lower one of a join and the other, reading both downwards.
 
     The other side's records below `told_from` were scanned or swept, and are not added to any copy: so neither side may

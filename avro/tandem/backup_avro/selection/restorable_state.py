@@ -90,7 +90,7 @@ class Selection:
         return frozenset((self.generation, *besides))
 
     @property
-    def what(self) -> str:
+    def source_text(self) -> str:
         """The generation or the files that the selection rests on, for messages."""
         return f"generation {self.generation}" if self.generation else "the root"
 
@@ -177,7 +177,7 @@ def unite(
             if key in chosen.positions:
                 incomplete.append(chosen.name_of(key))
             continue
-        rest_on = _best_of(holders, key)
+        rest_on = _best_generation(holders, key)
         # Nothing continues records that were cut off: other generations are only named.
         beside = _not_cut_off(holders, key) if cut_off(rest_on, key) else (chosen, *others)
         piece = _select_partition(
@@ -208,7 +208,7 @@ def _wide_enough(partitions: Sequence[PartitionSelection]) -> tuple[PartitionSel
     )
 
 
-def _best_of(holders: Sequence[Generation], key: PartitionKey) -> Generation:
+def _best_generation(holders: Sequence[Generation], key: PartitionKey) -> Generation:
     """Return the generation that a partition's state is taken from; the first of equally good ones.
 
     It is one of the log's present history. One of a history that was partly cut off is used only if no copy of the
@@ -342,7 +342,7 @@ def _expired_below(piece: PartitionSelection, states: Mapping[int, Generation], 
 def check_horizon(states: Iterable[Generation], key: PartitionKey, offset: int) -> None:
     """Raise RefusedError if retention has swept records that a state as of `offset` needs."""
     for state in states:
-        if not state.tells(key, offset):
+        if not state.keeps_state_at(key, offset):
             raise RefusedError(
                 f"generation {state.number} does not hold the state of {state.name_of(key)} as of offset {offset}: "
                 f"below {state.horizons[key]} only the newest record of each key is left",
@@ -448,7 +448,7 @@ def _select_partition(
         if know.positions[key].log_start > log_start:
             log_start, known_by = know.positions[key].log_start, (know.number,)
         log_start = max(log_start, 0)
-    taken = _Taken(key=key, slices=slices, used=used, joins=joins, end=end, epoch=epoch)
+    taken = _SelectedRecords(key=key, slices=slices, used=used, joins=joins, end=end, epoch=epoch)
     _take_in_doubt(taken, chosen, others, parts, until)
     kept = [piece if piece.low >= log_start else replace(piece, low=log_start) for piece in taken.slices]
     kept = [piece for piece in kept if piece.low < piece.high and piece.part.last >= piece.low]
@@ -531,7 +531,7 @@ def _reach(other: Generation, key: PartitionKey, *, end: int, epoch: int, until:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Taken:
+class _SelectedRecords:
     """The records of a partition selected so far: up to `end`, in leader epoch `epoch`."""
 
     key: PartitionKey
@@ -542,7 +542,7 @@ class _Taken:
     epoch: int
     warnings: list[str] = field(default_factory=list)
 
-    def go_on(self, state: Generation, parts: Parts, reach: int, warning: str) -> None:
+    def add_generation(self, state: Generation, parts: Parts, reach: int, warning: str) -> None:
         """Add a generation's records from `end` up to `reach`."""
         self.slices.extend(slices_of(state, parts.get(self.key, ()), self.end, reach))
         if state.number not in self.used:
@@ -553,7 +553,7 @@ class _Taken:
 
 
 def _take_in_doubt(
-    taken: _Taken,
+    taken: _SelectedRecords,
     chosen: Generation,
     others: Iterable[Generation],
     parts: Mapping[int, Parts],
@@ -574,7 +574,7 @@ def _take_in_doubt(
         more = tails[state.number] > taken.end and state.positions[key].epoch >= taken.epoch
         if more and _follows(state, taken):
             why = f"tainted above offset {taken.end}: {state.taints[key].reason}"
-            taken.go_on(state, parts[state.number], tails[state.number], why)
+            taken.add_generation(state, parts[state.number], tails[state.number], why)
             break
     # Of cut-off records only those that the log kept; a generation that was already used has no more.
     kept = {g.number: _kept(g, key, tails[g.number]) for g in tainted}
@@ -584,7 +584,7 @@ def _take_in_doubt(
             continue
         if _goes_on(state, taken):
             why = f"from offset {taken.end} on only generation {state.number} has it, which is tainted: {reason}"
-            taken.go_on(state, parts[state.number], reach, why)
+            taken.add_generation(state, parts[state.number], reach, why)
         else:
             taken.warnings.append(
                 f"generation {state.number}, tainted ({reason}), read up to offset {reach}; what it has from "
@@ -599,7 +599,7 @@ def _kept(state: Generation, key: PartitionKey, reach: int) -> int:
     return reach if cut_at is None else min(reach, cut_at)
 
 
-def _follows(state: Generation, taken: _Taken) -> bool:
+def _follows(state: Generation, taken: _SelectedRecords) -> bool:
     """Whether a generation's records above `taken.end` may follow: they are its own, or were not scanned.
 
     A scan lacks superseded records, and tombstones that were removed by then: appended to another generation's records
@@ -608,7 +608,7 @@ def _follows(state: Generation, taken: _Taken) -> bool:
     return taken.used == [state.number] or state.told_from(taken.key) <= taken.end
 
 
-def _goes_on(state: Generation, taken: _Taken) -> bool:
+def _goes_on(state: Generation, taken: _SelectedRecords) -> bool:
     """Whether the tail of a tainted generation continued to read the log that was read up to `taken.end`.
 
     It did if all its records since its taint are of that one epoch: an epoch has one leader, whose log only grows.

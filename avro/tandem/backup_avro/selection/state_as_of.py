@@ -39,7 +39,7 @@ LAGGING_MS: Final = 60_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AsOf:
+class GenerationAsOf:
     """A generation as of `at` (ms by the store's clock): `generation` ends where it ended then, in objects of now.
 
     `cut` are partitions that ended above an offset at which their log was cut, as an entry recorded only later.
@@ -70,7 +70,7 @@ class KnownMoment:
     lagging: Mapping[PartitionKey, int]
 
 
-def as_of(past: Generation, state: PastState, now: Generation) -> AsOf:
+def as_of(past: Generation, state: PastState, now: Generation) -> GenerationAsOf:
     """Return a generation as of a moment, from its chain up to then, its state then, and its chain up to now."""
     there = with_objects_of(past, now, since=state.seq)
     read = {key: _position(there, key, end) for key, end in state.offsets.items()}
@@ -85,7 +85,7 @@ def as_of(past: Generation, state: PastState, now: Generation) -> AsOf:
         and (key not in past.taints or taint.cut_at != past.taints[key].cut_at)
     }
     topics = {name: topic if name in alive else replace(topic, removed=True) for name, topic in past.topics.items()}
-    return AsOf(generation=replace(there, positions=read | unread, topics=topics), at=state.at, cut=cut)
+    return GenerationAsOf(generation=replace(there, positions=read | unread, topics=topics), at=state.at, cut=cut)
 
 
 def _position(there: Generation, key: PartitionKey, end: int) -> Position:
@@ -98,8 +98,8 @@ def _unread(position: Position) -> Position:
 
 
 def select_as_of(
-    chosen: AsOf,
-    others: Iterable[AsOf] = (),
+    chosen: GenerationAsOf,
+    others: Iterable[GenerationAsOf] = (),
     *,
     freely: bool = False,
     wanted: Callable[[Topic], bool] = lambda _: True,
@@ -117,7 +117,7 @@ def select_as_of(
     return selection
 
 
-def _addable(other: AsOf, without: Iterable[PartitionKey]) -> Generation:
+def _addable(other: GenerationAsOf, without: Iterable[PartitionKey]) -> Generation:
     """Return the part of a generation that may be added: no partitions of `without`, no records above a cut."""
     if not other.cut and not without:
         return other.generation
@@ -132,7 +132,7 @@ def _addable(other: AsOf, without: Iterable[PartitionKey]) -> Generation:
     return replace(other.generation, positions=positions)
 
 
-def known(selection: Selection, pictures: Iterable[AsOf]) -> KnownMoment:
+def known(selection: Selection, pictures: Iterable[GenerationAsOf]) -> KnownMoment:
     """Return how much is known of a state that was selected from these."""
     used = [picture for picture in pictures if picture.number in selection.used]
     at = max(picture.at for picture in used)
@@ -140,7 +140,7 @@ def known(selection: Selection, pictures: Iterable[AsOf]) -> KnownMoment:
     return KnownMoment(at=at, lagging={key: ms for key, ms in behind.items() if ms > LAGGING_MS})
 
 
-def _all_there(piece: PartitionSelection, pictures: Sequence[AsOf]) -> int:
+def _all_there(piece: PartitionSelection, pictures: Sequence[GenerationAsOf]) -> int:
     """Return the last time (ms) at which the log was known to end no later than the selected records of it."""
     ends = [
         (picture.generation.positions[piece.key].offset <= piece.end, picture.head_at(piece.key))

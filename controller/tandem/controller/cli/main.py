@@ -31,7 +31,7 @@ from tandem.controller.cli.output import output
 from tandem.controller.process.timed_call import left_behind
 from tandem.sink.process import log
 from tandem.sink.process.environment_secrets import hidden_of_environment
-from tandem.sink.resource_limits import ResourceShortage, resource_shortage
+from tandem.sink.process.resource_limits import ResourceShortage, resource_shortage
 
 # In the order of `tandem --help`: run the pair, inspect it, get the data back.
 COMMANDS: Final[Mapping[str, str]] = {

@@ -28,7 +28,7 @@ from typing import Any, Final
 
 from tandem.backup_avro.errors import ConfigError
 from tandem.controller.config import sources
-from tandem.controller.config.kafka import PROPERTY, SECRET_WORDS, not_yours
+from tandem.controller.config.kafka import PROPERTY, SECRET_WORDS, reserved_properties
 from tandem.controller.config.reference import schema
 from tandem.controller.config.sources import OTHER_VARIABLES, PREFIX, ValueShape, variable
 from tandem.controller.config.values import format_size
@@ -143,7 +143,7 @@ def _kafka() -> dict[str, Any]:
         "description": "librdkafka's properties; secrets belong into the environment or into files",
         "type": "object",
         "additionalProperties": False,
-        "properties": {name: {"const": instead} for name, instead in not_yours().items()},
+        "properties": {name: {"const": instead} for name, instead in reserved_properties().items()},
         "patternProperties": {
             f"^{PROPERTY.pattern}$": {"type": [*scalar, "array", "null"], "items": {"type": scalar}},
             f"({'|'.join(map(re.escape, SECRET_WORDS))})$": {"const": secret},

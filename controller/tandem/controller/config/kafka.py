@@ -61,7 +61,7 @@ def is_secret_file(key: str) -> bool:
     return key.endswith(".file") and key not in _OWN_FILES
 
 
-def not_yours() -> Mapping[str, str]:
+def reserved_properties() -> Mapping[str, str]:
     """Return the properties that only Tandem may set, each with its remedy."""
     return _TAKEN
 
@@ -89,7 +89,7 @@ class KafkaProperties(RootModel[dict[str, str | bool | int | Secret]]):
 
     @model_validator(mode="after")
     def _check(self, info: ValidationInfo) -> Self:
-        required = not rules.asks_store_alone(info)
+        required = not rules.checks_store_only(info)
         rules.refuse(rules.bootstrap_servers(self.root.get("bootstrap.servers"), required=required))
         return self
 

@@ -68,7 +68,7 @@ class TopicsSettings(Section):
 
     @model_validator(mode="after")
     def _check(self, info: ValidationInfo) -> Self:
-        required = not rules.asks_store_alone(info)
+        required = not rules.checks_store_only(info)
         rules.refuse(rules.topics(self.include, self.expressions, self.exclude, required=required))
         return self
 

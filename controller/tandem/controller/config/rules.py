@@ -54,7 +54,7 @@ def is_reserved(topic: str) -> bool:
     return topic in _INTERNAL or topic.startswith(RESERVED_PREFIX) or _DRILL.fullmatch(topic) is not None
 
 
-def asks_store_alone(info: ValidationInfo) -> bool:
+def checks_store_only(info: ValidationInfo) -> bool:
     """Return whether STORE_ALONE is set in the context of the validation."""
     return isinstance(info.context, dict) and bool(info.context.get(STORE_ALONE))
 

@@ -66,7 +66,7 @@ class BoundedMap(Generic[K, V]):
         return dict(self._values)
 
 
-def lean(message: CoordinationMessage, *, of_pair: bool) -> CoordinationMessage:
+def drop_unused_parts(message: CoordinationMessage, *, of_pair: bool) -> CoordinationMessage:
     """Return a message without its large unused parts: positions, endless texts, details from outside the pair."""
     cut: dict[str, Any] = {
         name: text[:LONGEST] for name in _TEXTS if len(text := getattr(message, name) or "") > LONGEST

@@ -37,7 +37,7 @@ def missing(known: Iterable[Head], generations: Iterable[Generation], *, numbers
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
+class _PublishedHead:
     """A published head, and the store root of the instance that published it; None if no message named the root."""
 
     head: Head
@@ -53,8 +53,8 @@ class PublishedHeads:
     """
 
     def __init__(self) -> None:
-        self._said: BoundedMap[int, _Said] = BoundedMap(HEADS)
-        self._elsewhere: BoundedMap[int, _Said] = BoundedMap(HEADS)
+        self._said: BoundedMap[int, _PublishedHead] = BoundedMap(HEADS)
+        self._elsewhere: BoundedMap[int, _PublishedHead] = BoundedMap(HEADS)
 
     def note(self, message: Heartbeat) -> None:
         """Record the head and the root that a message of one of the pair's instances carries."""
@@ -66,9 +66,9 @@ class PublishedHeads:
         if said is None or later(said.head, head) is head:
             if said is not None and said.root not in {None, root}:
                 self._elsewhere.note(head.generation, said)
-            said = _Said(head, root)
+            said = _PublishedHead(head, root)
         elif said.head == head and said.root is None:
-            said = _Said(head, root)
+            said = _PublishedHead(head, root)
         self._said.note(head.generation, said)
 
     def __iter__(self) -> Iterator[Head]:
@@ -83,11 +83,11 @@ class PublishedHeads:
         since = (said for said in self._remembered(head.generation) if later(said.head, head) is said.head)
         return self.root_of(head) or next((said.root for said in since), None)
 
-    def _remembered(self, generation: int) -> Iterator[_Said]:
+    def _remembered(self, generation: int) -> Iterator[_PublishedHead]:
         return filter(None, (self._elsewhere.get(generation), self._said.get(generation)))
 
 
-def moved(head: Head, was: str, root: str) -> str:
+def describe_moved_head(head: Head, was: str, root: str) -> str:
     """Return a sentence about a head that was published under `was` and is missing under `root`."""
     return (
         f"entry {head.seq} of generation {head.generation} was published by who stored under {was}, and is not under "
@@ -133,7 +133,7 @@ class LostHeads:
         """Whether no missing head waits for a later read of the store to confirm that it is lost."""
         return not self._missed
 
-    def look(
+    def find_lost(
         self,
         known: Iterable[Head],
         generations: Collection[Generation],

@@ -8,7 +8,7 @@ from tandem.backup_avro.documents.coordination_message import CoordinationEvent,
 from tandem.backup_avro.documents.pause import Pause, in_force
 from tandem.backup_avro.errors import TandemError
 from tandem.controller.config import Config
-from tandem.controller.coordination.store_hints import SENDER, tell
+from tandem.controller.coordination.store_hints import SENDER, send_hint
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.store import ObjectStore
 from tandem.sink.store.chain.chain_writer import now_ms
@@ -41,4 +41,4 @@ def hint(config: Config, pause: Pause) -> TandemError | None:
             reason=pause.reason,
         )
 
-    return tell(config, message)
+    return send_hint(config, message)

@@ -15,7 +15,7 @@ from tandem.backup_avro.chain.heads import Head
 from tandem.backup_avro.chain.signatures import SignatureError, Trust
 from tandem.backup_avro.documents.coordination_message import CoordinationEvent, CoordinationMessage
 from tandem.backup_avro.documents.turn_request import check_request
-from tandem.controller.coordination.bounded_memory import INCARNATIONS, STRANGERS, BoundedMap, lean
+from tandem.controller.coordination.bounded_memory import INCARNATIONS, STRANGERS, BoundedMap, drop_unused_parts
 from tandem.controller.coordination.heads import PublishedHeads
 from tandem.controller.coordination.heartbeat import Heartbeat, heartbeat_in
 from tandem.controller.decision.observation import Activation, Peer, Twin
@@ -113,7 +113,7 @@ class PeerState:
         }
         self._heads = PublishedHeads()
 
-    def note(
+    def note_message(
         self, message: CoordinationMessage, *, heard_mono: float | None = None, appended_at: int | None = None
     ) -> None:
         """Fold one message. `heard_mono` is None if it was written before this process began to read.
@@ -124,7 +124,7 @@ class PeerState:
             return
         of_pair = message.instance in self._instances
         at = message.at if appended_at is None else min(message.at, appended_at)
-        message = lean(message, of_pair=of_pair)
+        message = drop_unused_parts(message, of_pair=of_pair)
         said = heartbeat_in(message)
         with self._lock:
             if of_pair:
@@ -145,7 +145,7 @@ class PeerState:
                     at=message.at,
                 )
                 self._requests.note(message.instance, (request, replace(message, at=at)))
-            self._hear(message, said, at, heard_mono)
+            self._record_heartbeat(message, said, at, heard_mono)
 
     def _counts(self, message: CoordinationMessage) -> bool:
         """Whether a message counts: an ACTIVATE without a valid signature does not, if signatures are required."""
@@ -157,7 +157,9 @@ class PeerState:
             return False
         return True
 
-    def _hear(self, message: CoordinationMessage, said: Heartbeat, at: int, heard_mono: float | None) -> None:
+    def _record_heartbeat(
+        self, message: CoordinationMessage, said: Heartbeat, at: int, heard_mono: float | None
+    ) -> None:
         sender = self._senders.get(message.instance) or _Sender()
         self._senders.note(message.instance, sender)
         newest, known = sender.newest(), sender.processes.get(message.incarnation)
@@ -193,7 +195,7 @@ class PeerState:
                 if newest is not None
             }
 
-    def as_if_said(self, instance: str, heartbeat: Heartbeat, at: int) -> LastHeard:
+    def own_state_as_heard(self, instance: str, heartbeat: Heartbeat, at: int) -> LastHeard:
         """Return the `LastHeard` that others would have of the reading instance if it sent this heartbeat at `at`."""
         assert self._incarnation is not None
         with self._lock:
@@ -218,7 +220,7 @@ class PeerState:
                 left=newest is not None and newest.left,
             )
 
-    def said_now(self, instance: str) -> Heartbeat | None:
+    def current_heartbeat(self, instance: str) -> Heartbeat | None:
         """Return the last heartbeat of an instance's newest process; None if it has left, or sent none in this run.
 
         Heartbeats of earlier processes, or of one that has left, are not current: the fault that they report may have

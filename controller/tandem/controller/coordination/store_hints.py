@@ -8,8 +8,7 @@ from typing import Final
 from tandem.backup_avro.documents.coordination_message import CoordinationMessage
 from tandem.backup_avro.errors import ConfigError, TandemError
 from tandem.controller.config import Config
-from tandem.controller.coordination.topic_reader import partition_count, send
-from tandem.controller.status.outside_view import ANSWER_S
+from tandem.controller.coordination.topic_reader import ANSWER_S, partition_count, send
 from tandem.sink.kafka.auth.client_config import Value
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 
@@ -19,7 +18,7 @@ SENDER: Final = "cli"
 _SEND_S: Final = 5.0
 
 
-def tell(config: Config, make: Callable[[ClusterAdmin], CoordinationMessage]) -> TandemError | None:
+def send_hint(config: Config, make: Callable[[ClusterAdmin], CoordinationMessage]) -> TandemError | None:
     """Send the message that `make` returns once a client is open; return the error if it could not be sent."""
     if not config.kafka.root:
         return ConfigError("kafka.bootstrap.servers is not configured", code="TDM-I001")

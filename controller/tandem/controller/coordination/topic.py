@@ -47,7 +47,7 @@ from tandem.sink.kafka.errors import admin_errors
 from tandem.sink.kafka.errors.cluster_errors import TopicExistsError
 from tandem.sink.kafka.errors.error_codes import ErrorCode, ErrorMeaning
 from tandem.sink.process.log import redact
-from tandem.sink.rates import RatedLog, TokenBucket
+from tandem.sink.process.rates import RatedLog, TokenBucket
 
 _LOG = structlog.get_logger()
 _RATED = RatedLog(_LOG)
@@ -264,7 +264,7 @@ class CoordinationTopic:
                     self._gone.set()
                     return
                 next_offset = message.offset() + 1
-                self._take(message, live=message.offset() >= end)
+                self._process_record(message, live=message.offset() >= end)
         finally:
             consumer.close()
 
@@ -281,14 +281,14 @@ class CoordinationTopic:
         resource, servers = f"the coordination topic {self._topic}", client_config.servers_of(self._props)
         return admin_errors.explain(error, operation=operation, resource=resource, servers=servers)
 
-    def _take(self, message: Message, *, live: bool) -> None:
+    def _process_record(self, message: Message, *, live: bool) -> None:
         parsed = parse(message)
         if parsed is None:
             return
         now = time.monotonic()
-        self._peers.note(parsed, heard_mono=now if live else None, appended_at=appended_at(message))
+        self._peers.note_message(parsed, heard_mono=now if live else None, appended_at=appended_at(message))
         wakes = live and parsed.event is not CoordinationEvent.PROGRESS and parsed.pair == self._identity.pair
-        if self._wake is not None and wakes and self._wakes.take(now):
+        if self._wake is not None and wakes and self._wakes.take_token(now):
             self._wake.set()
 
 

@@ -31,6 +31,9 @@ from tandem.sink.kafka.errors import admin_errors
 from tandem.sink.kafka.errors.cluster_errors import ClusterUnreachableError
 from tandem.sink.kafka.errors.error_codes import ErrorCode
 
+ANSWER_S = 4.0
+"""Longest wait for one answer of the brokers, in seconds."""
+
 _POLL_S = 0.2
 _TIMESTAMP_NOT_AVAILABLE = 0
 
@@ -40,7 +43,7 @@ class NoTopicError(PermanentError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TopicLetter:
+class TopicRecordDocument:
     """`tandem coordination tail`: a record of the topic. `undecodable` says why `message` is None.
 
     `at` is the record's timestamp in ms, None if it has none that is a time, `appended_at` the same if it is the
@@ -64,7 +67,7 @@ def open_topic_record(
     key: bytes | None,
     value: bytes | None,
     appended_at: int | None = None,
-) -> TopicLetter:
+) -> TopicRecordDocument:
     """Return a decoded record. Raises nothing, whatever the record holds: any principal with Write may produce it."""
     shown = None if key is None else key.decode("utf-8", "backslashreplace")
     message, trouble = None, None
@@ -82,7 +85,7 @@ def open_topic_record(
                 )
     except DamagedError as error:
         trouble = str(error)
-    return TopicLetter(
+    return TopicRecordDocument(
         partition=partition,
         offset=offset,
         at=_moment(at),
@@ -148,7 +151,7 @@ class TopicReader:
         """Whether all partitions have been read to their ends."""
         return not self._unread
 
-    def poll(self, timeout_s: float = _POLL_S) -> TopicLetter | None:
+    def poll(self, timeout_s: float = _POLL_S) -> TopicRecordDocument | None:
         """Return the next record; None if none came within `timeout_s`. Transient broker errors are waited out."""
         record = self._consumer.poll(timeout_s)
         if record is None:
@@ -162,7 +165,7 @@ class TopicReader:
             self._refuse(error)
         return None
 
-    def read_to_end(self, *, timeout_s: float) -> Iterator[TopicLetter]:
+    def read_to_end(self, *, timeout_s: float) -> Iterator[TopicRecordDocument]:
         """Yield all records up to the end. Raises ClusterUnreachableError if the end is not reached in `timeout_s`."""
         deadline = time.monotonic() + timeout_s
         while not self.at_end:
@@ -182,7 +185,7 @@ class TopicReader:
         ) from None
 
 
-def _topic_record(record: Message) -> TopicLetter:
+def _topic_record(record: Message) -> TopicRecordDocument:
     kind, at = record.timestamp()
     return open_topic_record(
         partition=record.partition() or 0,

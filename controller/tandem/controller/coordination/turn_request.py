@@ -8,7 +8,7 @@ _AGAIN_S = 10.0
 _NOBODY_CLAIMS = frozenset({Reason.PAUSED, Reason.WAITING_FOR_BROKERS, Reason.WAITING_FOR_TOPICS, Reason.RESTING})
 
 
-class Asking:
+class TurnRequests:
     """The requests to the peer, by the number of the generation to build. Times are monotonic seconds."""
 
     def __init__(self) -> None:
@@ -19,7 +19,7 @@ class Asking:
         """Return when each number was first requested, but for requests that `decided` has forgotten."""
         return dict(self._since)
 
-    def decided(self, reason: Reason) -> None:
+    def forget_if_forbidden(self, reason: Reason) -> None:
         """Forget all requests while `reason` forbids claims; else the peer's time to react would run out meanwhile."""
         if reason in _NOBODY_CLAIMS:
             self._since.clear()

@@ -260,7 +260,7 @@ def _duty(generation: Generation, held: list[Generation], seen: Observation, pol
 def _duty_of_open(generation: Generation, held: list[Generation], seen: Observation, policy: Policy) -> list[Action]:
     number = generation.number
     pipeline = seen.pipelines.get(number)
-    spoilt = completion.spoilt(generation)
+    spoilt = completion.is_spoilt(generation)
     if spoilt or coverage.successor(generation, seen.generations) is not None:
         reason = Reason.SPOILT if spoilt else Reason.SUPERSEDED
         if pipeline is not None and pipeline.drained_mono is None and pipeline.failed_mono is None:
@@ -310,7 +310,7 @@ def _duty_of_active(generation: Generation, seen: Observation, policy: Policy) -
     successor = coverage.successor(generation, seen.generations)
     if successor is None or seen.guarded is None:
         return _keep_running(number, pipeline, seen, policy)
-    covered = not coverage.uncovered(successor, generation, seen.guarded)
+    covered = not coverage.uncovered_partitions(successor, generation, seen.guarded)
     starting = (StartPipeline.__name__, number) in seen.tasks
     stopped = not starting and (pipeline is None or pipeline.drained_mono is not None)
     if stopped and covered:
@@ -371,9 +371,9 @@ def _request(seen: Observation, policy: Policy, *, building: bool) -> Activation
     generation is COMPLETE.
     """
     pause = in_force(seen.pause, seen.at)
-    rests = seen.spoilt.rests(seen.at)
+    rests = seen.spoilt.must_wait(seen.at)
     for activation in seen.activations:
-        if pause is not None and not _insists(activation, pause, seen, policy):
+        if pause is not None and not _requested_after_pause(activation, pause, seen, policy):
             continue
         if rests and not activation.by_person:
             continue
@@ -390,7 +390,7 @@ def _own_turn(
         return [], Reason.STEADY
     if in_force(seen.pause, seen.at) is not None:
         return [], Reason.PAUSED
-    if seen.spoilt.rests(seen.at):
+    if seen.spoilt.must_wait(seen.at):
         return [], Reason.RESTING
     number = seen.newest + 1
     active = pair_rules.active_of(seen.generations)
@@ -403,7 +403,7 @@ def _own_turn(
     return _next_turn(active, number, seen, policy)
 
 
-def _insists(activation: Activation, pause: Pause, seen: Observation, policy: Policy) -> bool:
+def _requested_after_pause(activation: Activation, pause: Pause, seen: Observation, policy: Policy) -> bool:
     """Return whether a person requested this turn after the pause began, and so in spite of it.
 
     A request dated more than `liveness.timeout` ahead is wrong or forged and does not count: it would overrule every

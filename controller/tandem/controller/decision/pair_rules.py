@@ -34,7 +34,7 @@ def is_wanted(generation: Generation, generations: Collection[Generation], *, no
 
     A claim that was not opened in time can't: only the process that made it can open it, and that process has died.
     """
-    over = generation.complete or generation.clearing is not None or generation.gone or completion.spoilt(generation)
+    over = generation.complete or generation.clearing is not None or generation.gone or completion.is_spoilt(generation)
     if over or (generation.seq == 0 and not is_recent(generation.claim.at, now=now, policy=policy)):
         return False
     return coverage.successor(generation, generations) is None
@@ -47,6 +47,6 @@ def rotation_due_at(generation: Generation, policy: Policy) -> int:
 
 def retained(generations: Collection[Generation], *, now: int, policy: Policy) -> Collection[int]:
     """Return the numbers of the sealed generations that the configuration keeps."""
-    return coverage.retained(
+    return coverage.retained_generations(
         generations, now=now, count=policy.retain_generations, age_ms=round(policy.retain_age_s * 1000)
     )

@@ -34,7 +34,7 @@ class SpoiltBuilds:
             return 0.0
         return min(_FIRST_REST_S * 2.0 ** min(self.count - 2, 16), _LONGEST_REST_S)
 
-    def rests(self, at: int) -> bool:
+    def must_wait(self, at: int) -> bool:
         """Return whether the next build waits at `at`, ms by the store's clock; a clock set back ends the wait."""
         return 0 <= at - self.claimed_at < self.rest_s * 1000
 

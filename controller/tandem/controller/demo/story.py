@@ -42,7 +42,7 @@ _TOPIC_CONFIG = {
 
 
 @dataclass(slots=True, kw_only=True)
-class Figures:
+class DemoDocument:
     """`tandem demo`: what the story ends with."""
 
     records_written: int = 0
@@ -62,7 +62,7 @@ class Figures:
         return self.keys > 0 and not (self.missing or self.extra or self.different)
 
 
-class Story:
+class DemoStory:
     """Runs the demo and prints each chapter with `say`. After `close`, every process that it started has ended."""
 
     def __init__(
@@ -84,9 +84,9 @@ class Story:
         self._ledger = Ledger()
         self._writer = DemoWriter(endpoints.bootstrap_servers, TOPIC, self._ledger)
         self._chapter = 0
-        self.figures = Figures()
+        self.figures = DemoDocument()
 
-    def tell(self) -> Figures:
+    def run(self) -> DemoDocument:
         """Run all chapters. Raises PermanentError or TimedOutError that names the logs, if a chapter fails."""
         for title, chapter in (
             ("A compacted topic gets its first load", self._load),
@@ -122,11 +122,11 @@ class Story:
         table = airports.load()
         self._admin.create_topic(TOPIC, partitions=PARTITIONS, replication_factor=1, config=_TOPIC_CONFIG)
         self._writer.write(airports.first_load(table))
-        self._tell(
+        self._print_line(
             f"{len(self._ledger):,} airports written to `{TOPIC}` ({PARTITIONS} partitions, cleanup.policy=compact)"
         )
         self._writer.keep_writing(airports.changes(table, seed=7), per_second=_CHANGES_PER_SECOND)
-        self._tell(
+        self._print_line(
             f"a writer goes on with {_CHANGES_PER_SECOND} changes a second: updates, closures (tombstones), "
             "empty values, headers"
         )
@@ -135,12 +135,12 @@ class Story:
         self._config.write_text(yaml.safe_dump(self._settings(), sort_keys=False))
         for name in ("a", "b"):
             self._start(name)
-        self._tell(f"$ tandem run --config {shlex.quote(str(self._config))}    (as a and as b, two processes)")
+        self._print_line(f"$ tandem run --config {shlex.quote(str(self._config))}    (as a and as b, two processes)")
         self._wait("generation 1 is COMPLETE", lambda: self._complete(1))
         state = self._generation(1)
         records = sum(item.records for item in state.objects.values())
         size = sum(item.bytes for item in state.objects.values())
-        self._tell(
+        self._print_line(
             f"a is Active: generation 1 is COMPLETE, {records:,} records in {len(state.objects)} objects, "
             f"{size / 1e6:.1f} MB in S3"
         )
@@ -153,8 +153,8 @@ class Story:
             raise PermanentError(
                 f"generation 2 of {state.instance} is not what the failover asked for", code="TDM-D002"
             )
-        self._tell("b is Active: generation 2 is COMPLETE and covers generation 1")
-        self._tell(
+        self._print_line("b is Active: generation 2 is COMPLETE and covers generation 1")
+        self._print_line(
             f"a is Passive and its prefix is empty: {len(self._objects_of('a'))} objects; b has "
             f"{len(self._objects_of('b'))}"
         )
@@ -162,7 +162,7 @@ class Story:
     def _compact(self) -> None:
         before = len(self._ledger)
         total = self._wait_for_compaction(before)
-        self._tell(
+        self._print_line(
             f"{len(self._ledger):,} records were written so far, the broker still has {total:,}: "
             "the cleaner removed superseded ones"
         )
@@ -174,7 +174,7 @@ class Story:
         self._ends = _ends(document)
         self._restored = read_topic(self._endpoints.bootstrap_servers, RESTORED)
         self.figures.records_restored = len(self._restored)
-        self._tell(f"{len(self._restored):,} records are in `{RESTORED}`, the writer never stopped")
+        self._print_line(f"{len(self._restored):,} records are in `{RESTORED}`, the writer never stopped")
 
     def _compare(self) -> None:
         self._writer.stop()
@@ -191,11 +191,11 @@ class Story:
             _fields(expected[slot]) != _fields(restored[slot]) for slot in expected.keys() & restored.keys()
         )
         closed = sum(record.value is None for record in expected.values())
-        self._tell(
+        self._print_line(
             f"{figures.keys:,} keys were written below the restored moment; {closed:,} of them are closed: the latest "
             "record is a tombstone"
         )
-        self._tell(
+        self._print_line(
             f"latest record per key, every field (key, value, headers, timestamp, partition): "
             f"{figures.missing} missing, {figures.extra} extra, {figures.different} different"
         )
@@ -203,7 +203,7 @@ class Story:
 
     def _verify(self) -> None:
         document = json.loads(self._tandem("verify", "-o", "json", quiet=True))
-        self._tell(f"verify: {_verdict(document)}")
+        self._print_line(f"verify: {_verdict(document)}")
 
     # --- parts ------------------------------------------------------------------------------------------------------
 
@@ -243,7 +243,7 @@ class Story:
             )
 
     def _tandem(self, *words: str, quiet: bool = False) -> str:
-        self._tell(f"$ tandem {shlex.join(words)}")
+        self._print_line(f"$ tandem {shlex.join(words)}")
         # Without a terminal the commands write log lines to stderr; those go to the demo's log, not to its output.
         with (self._folder / "commands.log").open("ab") as log:
             done = subprocess.run(  # noqa: S603 (our own command)
@@ -260,7 +260,7 @@ class Story:
                 self._say(f"     {line}")
         return done.stdout
 
-    def _tell(self, line: str) -> None:
+    def _print_line(self, line: str) -> None:
         self._say(f"   {line}")
 
     def _wait(self, what: str, done: Callable[[], bool]) -> None:
@@ -318,7 +318,7 @@ class Story:
         lost = sum(record.value is not None and slot not in live for slot, record in account.items())
         if wrong or lost:
             raise PermanentError(f"the live topic and the writer disagree about {wrong + lost} keys", code="TDM-D006")
-        self._tell("the live topic says the same of all keys as the writer")
+        self._print_line("the live topic says the same of all keys as the writer")
 
 
 def _fields(record: Written) -> tuple[object, ...]:
@@ -338,9 +338,9 @@ _TANDEM = (sys.executable, "-c", "import sys; from tandem.controller.cli.main im
 
 
 @contextmanager
-def telling(folder: Path, endpoints: Endpoints, store: ObjectStore, say: Callable[[str], None]) -> Iterator[Story]:
+def telling(folder: Path, endpoints: Endpoints, store: ObjectStore, say: Callable[[str], None]) -> Iterator[DemoStory]:
     """Yield a Story and close it when the block ends, also by an exception."""
-    story = Story(folder=folder, endpoints=endpoints, store=store, say=say)
+    story = DemoStory(folder=folder, endpoints=endpoints, store=store, say=say)
     try:
         yield story
     finally:

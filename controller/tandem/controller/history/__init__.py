@@ -1,1 +1,1 @@
-"""Past events of a pair's generations, the progress of a handover, and the rules for a release."""
+"""Past events of generations, the progress of a handover that a command follows, and the rules for a release."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tandem.backup_avro.errors import ConfigError, DamagedError
-from tandem.controller.history.store_history import Annals, GradualAnnals
+from tandem.controller.history.store_history import GradualHistory, PastEvents
 from tandem.controller.history.turns import Turn, turn_of
 from tandem.controller.instance.store_watch import StoreView
 from tandem.sink.store import ObjectStore
@@ -29,7 +29,7 @@ class BackgroundHistoryView:
     """
 
     turns: tuple[Turn, ...] = ()
-    past_events: Annals
+    past_events: PastEvents
     unread: Mapping[int, int | None]
 
 
@@ -40,7 +40,7 @@ class BackgroundHistory:
         self._reader = ChainReader(store, pair, ended=True)
         self._view = view
         self._turns: dict[int, Turn | None] = {}
-        self._past_events = GradualAnnals(store, pair, generations=GENERATIONS)
+        self._past_events = GradualHistory(store, pair, generations=GENERATIONS)
 
     def step(self) -> BackgroundHistoryView:
         """Read a little more; return all that was read so far. Raises the store's errors."""

@@ -13,7 +13,7 @@ from typing import Final
 
 from tandem.backup_avro.chain.entries import Claim, Clearing, Entry, EntryKind, PartitionKey
 from tandem.backup_avro.chain.integers import utc_time
-from tandem.controller.status.health import some
+from tandem.controller.status.health import first_names
 
 CLAIM: Final = "CLAIM"
 DAMAGED: Final = "DAMAGED"
@@ -66,7 +66,7 @@ class HistoryRecorder:
         """The events recorded so far, in the chain's order."""
         return self._found
 
-    def take(self, entry: Entry) -> None:
+    def record_entry(self, entry: Entry) -> None:
         """Record the next entry."""
         self._names.update((topic.topic_id, topic.name) for topic in entry.topics)
         if entry.kind is EntryKind.TAKEOVER:
@@ -118,7 +118,7 @@ class HistoryRecorder:
     def _clearing(self, clearing: Clearing, *, done: bool) -> str:
         text = f"{len(clearing.goes)} partitions {'went' if done else 'go'}"
         if clearing.stays:
-            kept = some(f"{self._name(key)}: {why}" for key, why in sorted(clearing.stays.items()))
+            kept = first_names(f"{self._name(key)}: {why}" for key, why in sorted(clearing.stays.items()))
             text += f", {len(clearing.stays)} stay: {kept}"
         return text
 

@@ -246,7 +246,7 @@ class Failover:
     built: Built | None
 
 
-def standing(
+def handover_standing(
     asked: HandoverPlan,
     requested_at: int,
     states: Mapping[int, Generation],
@@ -286,7 +286,7 @@ def _stage(
     if new is None:
         return Stage.REQUESTED
     if not new.complete:
-        over = completion.spoilt(new) or new.clearing is not None or new.gone
+        over = completion.is_spoilt(new) or new.clearing is not None or new.gone
         return Stage.GIVEN_UP if over or coverage.successor(new, states.values()) is not None else Stage.BUILDING
     if old is None:
         return Stage.DONE

@@ -40,7 +40,7 @@ class ReleasableLoss:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parting:
+class ReleaseDocument:
     """`tandem release`. `partitions` None: all that the topic had. No `losses`: it was released before.
 
     `release` is its number, None until it is released.
@@ -57,9 +57,9 @@ class Parting:
     release: int | None = None
 
 
-def parting(
+def release_document(
     seen: PairView, topic: str, *, topic_id: str | None, partitions: Collection[int], generation: int | None
-) -> Parting:
+) -> ReleaseDocument:
     """Return the release of a topic. Raises RefusedError if it is not allowed, ConfigError if none of it is stored."""
     _check_cluster(seen)
     through = seen.newest if generation is None else generation
@@ -89,7 +89,7 @@ def parting(
     whole = not partitions and gone.issuperset(present)
     losses = tuple(_losses(seen, {n: [k for k in keys if k.topic_id == chosen] for n, keys in lost.items()}))
     last = max((number for number, keys in lost.items() if keys), default=through)
-    return Parting(
+    return ReleaseDocument(
         pair=seen.pair,
         topic=topic,
         topic_id=chosen,

@@ -19,7 +19,7 @@ from tandem.sink.store.object_store import ObjectMissingError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Annals:
+class PastEvents:
     """Past events, oldest first; `damaged` has, by generation, why its chain could not be read to its end."""
 
     happenings: tuple[HistoryEvent, ...]
@@ -47,9 +47,9 @@ class ServedHistory(History):
     trouble: str | None
 
 
-def read_past_events(store: ObjectStore, pair: str, *, only: int | None, routine: bool) -> Annals:
+def read_past_events(store: ObjectStore, pair: str, *, only: int | None, routine: bool) -> PastEvents:
     """Read all chains, or that of generation `only`. Raises ConfigError if that does not exist, and store errors."""
-    reader = _Annalist(store, pair, routine=routine)
+    reader = _RecordingReader(store, pair, routine=routine)
     damaged: dict[int, str] = {}
     if only is None:
         try:
@@ -69,10 +69,10 @@ def read_past_events(store: ObjectStore, pair: str, *, only: int | None, routine
             if number in reader.chroniclers:
                 reader.chroniclers[number].damaged(str(error))
     chronicles = [chronicler.happenings for _, chronicler in sorted(reader.chroniclers.items())]
-    return Annals(happenings=tuple(in_order(chronicles)), damaged=damaged)
+    return PastEvents(happenings=tuple(in_order(chronicles)), damaged=damaged)
 
 
-class _Annalist(ChainReader):
+class _RecordingReader(ChainReader):
     """A chain reader that records the events of all entries that it reads."""
 
     def __init__(self, store: ObjectStore, pair: str, *, routine: bool) -> None:
@@ -87,10 +87,12 @@ class _Annalist(ChainReader):
         self.chroniclers[number] = chronicler
         for entry, sha256 in super().entries(number, first, last):
             yield entry, sha256
-            chronicler.take(entry)  # After the reader's check: an entry that breaks a rule of the chain is no event.
+            chronicler.record_entry(
+                entry
+            )  # After the reader's check: an entry that breaks a rule of the chain is no event.
 
 
-class GradualAnnals:
+class GradualHistory:
     """Past events of the newest generations, read a few entries at a time, the newest chain first. Not thread-safe.
 
     Commits and confirmations are left out. Only the hash links are checked, not the rules of chains, which would need
@@ -119,10 +121,10 @@ class GradualAnnals:
         return read is not None
 
     @property
-    def past_events(self) -> Annals:
+    def past_events(self) -> PastEvents:
         """The past events of the newest generations that were read so far."""
         chains = [chain for _, chain in sorted(self._chains.items())]
-        return Annals(
+        return PastEvents(
             happenings=tuple(in_order([chain.chronicler.happenings for chain in chains])),
             damaged=dict(sorted(self._damaged.items())),
         )
@@ -153,7 +155,7 @@ class GradualAnnals:
             chain = self._chains.get(number) or self._begin(number)
             left = self._left(number, heads) or 0
             for entry, sha256 in self._reader.entries(number, chain.seq + 1, chain.seq + min(left, entries)):
-                chain.take(entry, sha256)
+                chain.record_entry(entry, sha256)
         except (DamagedError, ObjectMissingError) as error:
             self._damaged[number] = str(error)
             if number in self._chains:
@@ -175,11 +177,11 @@ class _Chain:
     sha256: str
     seq: int = 0
 
-    def take(self, entry: Entry, sha256: str) -> None:
+    def record_entry(self, entry: Entry, sha256: str) -> None:
         if entry.prev_sha256 != self.sha256:
             raise DamagedError(
                 f"generation {self.number}, chain entry {entry.seq}: it is not linked to the one before",
                 code="TDM-I018",
             )
-        self.chronicler.take(entry)
+        self.chronicler.record_entry(entry)
         self.seq, self.sha256 = entry.seq, sha256

@@ -24,7 +24,7 @@ from typing import Any, Final
 import structlog
 
 from tandem.controller.http.host_names import HostNames
-from tandem.sink.rates import RatedLog
+from tandem.sink.process.rates import RatedLog
 
 _LOG = structlog.get_logger()
 _RATED = RatedLog(_LOG)

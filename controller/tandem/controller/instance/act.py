@@ -102,12 +102,12 @@ class TaskBoard:
         for slot, running in list(self._running.items()):
             if running.future.done() and running.done_mono is None:
                 running.done_mono = time.monotonic()
-                self._look(slot, running.future.exception())
+                self._note_result(slot, running.future.exception())
             if running.done_mono is not None and running.done_mono < read_began_mono:
                 del self._running[slot]
-        return frozenset(self._running.keys() | self.resting())
+        return frozenset(self._running.keys() | self.waiting_tasks())
 
-    def resting(self) -> frozenset[_SLOT]:
+    def waiting_tasks(self) -> frozenset[_SLOT]:
         """Return the failed tasks that wait for the next try and after whose end the chains were read again."""
         now = time.monotonic()
         return frozenset(slot for slot, until in self._rest_until.items() if now < until and slot not in self._running)
@@ -133,7 +133,7 @@ class TaskBoard:
             if (action, number) in self._running or now < self._rest_until[action, number] + _WANTED_WITHIN_S
         )
 
-    def _look(self, slot: _SLOT, error: BaseException | None) -> None:
+    def _note_result(self, slot: _SLOT, error: BaseException | None) -> None:
         action, generation = slot
         if error is None:
             self._failures.pop(slot, None)
@@ -317,7 +317,7 @@ class InstanceTasks:
         before = None
         while not self._stop.is_set():
             mine = next((g for g in self._generations() if g.number == number), None)
-            items = [] if mine is None else done.left(mine)
+            items = [] if mine is None else done.not_read_back(mine)
             size = sum(item.bytes for item in items)
             # Less is stored during each pass, unless the store is slower than the log, or stored bytes are wrong.
             if size <= _LITTLE or (before is not None and size > before / 2):
@@ -433,17 +433,17 @@ class InstanceTasks:
             return
         guarded = self._guarded(generations)
         newer = next((g for g in generations if g.number == successor), None)
-        if newer is None or coverage.uncovered(newer, writer.state, guarded):
+        if newer is None or coverage.uncovered_partitions(newer, writer.state, guarded):
             return
         # Before SEALED, because a sealed generation takes no more taints.
-        cut = self._prover.cut_off(writer.state, newer, coverage.doubtful(newer, writer.state, guarded))
-        covered = coverage.covered(newer, writer.state, guarded)
+        cut = self._prover.cut_off(writer.state, newer, coverage.doubtful_partitions(newer, writer.state, guarded))
+        covered = coverage.covered_partitions(newer, writer.state, guarded)
         cut += self._prover.rewritten(writer.state, newer, set(covered).difference(taint.key for taint in cut))
         self._confirm(number, [newer])
         if cut:
             writer.append(tainted_entry(cut))
         self._before_seal(writer, guarded)
-        topics = coverage.unguarded(writer.state, guarded)
+        topics = coverage.topics_to_mark(writer.state, guarded)
         writer.append(sealed_entry(f"covered by generation {successor}", topics=topics))
         _LOG.info("sealed", generation=number, successor=successor)
         self._publish(CoordinationEvent.PASSIVATED, **head_fields(Head.of(writer.state)))
@@ -481,7 +481,7 @@ class InstanceTasks:
                 remedy="bring the damaged chain back, `tandem verify` names it, or wait until another generation is "
                 "complete; `tandem failover` asks for one",
             )
-        covering = coverage.relied_on(writer.state, goes, generations)
+        covering = coverage.generations_relied_on(writer.state, goes, generations)
         outcome = clear_generation(
             self._store, writer, wanted, stop=self._stop, confirm=lambda: self._confirm(number, covering)
         )
@@ -502,7 +502,7 @@ class InstanceTasks:
 
         The brokers are asked about those that were not guarded when `mine` was sealed and are guarded again.
         """
-        doubtful = coverage.unproven(mine, wanted.goes, generations, guarded)
+        doubtful = coverage.unproven_covers(mine, wanted.goes, generations, guarded)
         cut = {
             taint.key
             for newer in {g.number: g for g in doubtful.values()}.values()
@@ -522,7 +522,7 @@ class InstanceTasks:
         """
         states = {state.number: state for state in generations}
         kept: set[PartitionKey] = set()
-        for number, keys in coverage.covering(mine, wanted.goes, generations).items():
+        for number, keys in coverage.newest_covers(mine, wanted.goes, generations).items():
             newer, asked, refuted = states[number], [], {}
             for key in filter(guarded.has, keys):
                 if not coverage.cut_off(newer, key):

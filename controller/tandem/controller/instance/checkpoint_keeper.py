@@ -31,7 +31,7 @@ from tandem.backup_avro.documents.checkpoint import (
 )
 from tandem.backup_avro.errors import TandemError
 from tandem.backup_avro.selection.coverage import GuardedPartitions
-from tandem.sink.rates import TokenBucket
+from tandem.sink.process.rates import TokenBucket
 from tandem.sink.store.chain import checkpoints, pins
 from tandem.sink.store.chain.chain_writer import ChainWriter, HolderLostError, StoppedError, now_ms
 from tandem.sink.store.object_store import ObjectStore
@@ -54,10 +54,11 @@ def expired(request: CheckpointRequest, *, at: int, by: str, detail: str) -> Che
 
 
 class CheckpointKeeper:
-    """The checkpoints as this instance last read them. `look`, `finish` and `give_up` run in task threads.
+    """The checkpoints as this instance last read them.
 
-    `held` are the generations that may not be cleared; None before the first `look`. `same_logs` returns whether the
-    logs have the records that a generation read of some partitions; it raises if the brokers can't tell.
+    `read_checkpoints`, `finish` and `fail_requests` run in task threads. `held` are the generations that may not be
+    cleared; None before the first `read_checkpoints`. `same_logs` returns whether the logs have the records that a
+    generation read of some partitions; it raises if the brokers can't tell.
     """
 
     def __init__(
@@ -83,17 +84,17 @@ class CheckpointKeeper:
         self.held: dict[int, tuple[str, ...]] | None = None
 
     def due(self, now_mono: float, hints: frozenset[str]) -> bool:
-        """Return whether `look` is due; `hints` are the ids of the CHECKPOINT messages that were heard."""
+        """Return whether `read_checkpoints` is due; `hints` are the ids of the CHECKPOINT messages that were heard."""
         interval_s = _LOOK_WHILE_OPEN_S if self.open else _LOOK_S
         rested = self._looked_mono is None or now_mono - self._looked_mono >= interval_s
         # A hint that is dropped now comes again with the next tick, a second later.
-        if not rested and (hints == self._hints or not self._hurries.take(now_mono)):
+        if not rested and (hints == self._hints or not self._hurries.take_token(now_mono)):
             return False
         self._hints = hints
         self._looked_mono = now_mono
         return True
 
-    def look(self) -> None:
+    def read_checkpoints(self) -> None:
         """Read all checkpoints, clean up, and fail requests past their deadline. Raises errors of the store."""
         with self._looking:
             found = checkpoints.survey_checkpoints(
@@ -114,14 +115,14 @@ class CheckpointKeeper:
         self.open, self.held = tuple(still_open), found.held
         self._looked_mono = time.monotonic()
 
-    def ripe(self, mine: Iterable[Generation], guarded: GuardedPartitions | None) -> Iterator[int]:
+    def generations_to_settle(self, mine: Iterable[Generation], guarded: GuardedPartitions | None) -> Iterator[int]:
         """Yield the numbers of the own generations that can complete or must fail an open request (see `finish`)."""
         final = {CutStanding.REACHED, CutStanding.LOST}
         for state in mine:
             if takes_part(state) and any(judge_cut(r, state, guarded).standing in final for r in self.open):
                 yield state.number
 
-    def hopeless(
+    def unreachable_requests(
         self, generations: Iterable[Generation], guarded: GuardedPartitions | None
     ) -> list[tuple[CheckpointRequest, CutJudgement]]:
         """Return the requests that no generation will ever reach; note the state of each for its expiry message."""
@@ -137,7 +138,7 @@ class CheckpointKeeper:
                 found.append((request, judgement))
         return found
 
-    def give_up(self, hopeless: Iterable[tuple[CheckpointRequest, CutJudgement]]) -> None:
+    def fail_requests(self, hopeless: Iterable[tuple[CheckpointRequest, CutJudgement]]) -> None:
         """Fail requests. Raises errors of the store."""
         for request, judgement in hopeless:
             at = now_ms(self._store)
@@ -157,10 +158,10 @@ class CheckpointKeeper:
             except TandemError as error:
                 _LOG.warning("cannot finish a checkpoint, trying again", checkpoint=request.id, error=error)
 
-    def last_chance(self, writer: ChainWriter, guarded: GuardedPartitions | None) -> None:
+    def complete_before_seal(self, writer: ChainWriter, guarded: GuardedPartitions | None) -> None:
         """Read the requests once more and complete those that are reached, before the generation is sealed."""
         try:
-            self.look()
+            self.read_checkpoints()
         except TandemError as error:
             _LOG.warning("cannot look at checkpoints before sealing", error=error)
         self.prove(writer.state, guarded)

@@ -20,7 +20,7 @@ from tandem.backup_avro.errors import TransientError
 from tandem.backup_avro.selection.coverage import GuardedPartitions
 from tandem.controller.config import Config
 from tandem.controller.coordination.heartbeat import Heartbeat
-from tandem.controller.coordination.turn_request import Asking
+from tandem.controller.coordination.turn_request import TurnRequests
 from tandem.controller.decision.decide import (
     Action,
     AskPeer,
@@ -47,7 +47,7 @@ from tandem.sink.encryption.key_ring import keys_of
 from tandem.sink.encryption.record_keys import RecordKeys
 from tandem.sink.kafka.fetch.answer_shares import AnswerSum
 from tandem.sink.kafka.fetch.fetcher import RawFetcher
-from tandem.sink.meters import Meters
+from tandem.sink.process.meters import Meters
 from tandem.sink.read.scan.worker_processes import WorkerPool
 from tandem.sink.store.chain.chain_writer import ChainWriter
 from tandem.sink.transcode.implementation_choice import best_transcoder
@@ -72,7 +72,7 @@ class Executor:
         self._give_back = give_back
         self._abort = threading.Event()
         self._looked: dict[int, float] = {}
-        self.asking = Asking()
+        self.asking = TurnRequests()
         self.task_board = TaskBoard(workers=_WORKERS)
 
         answers, committed = AnswerSum(), config.isolation_level == "read_committed"
@@ -95,7 +95,7 @@ class Executor:
             read_back=config.store.checksums != "when_supported",
             publish=parts.publish,
             stop=self._abort,
-            before_seal=self.keeper.last_chance,
+            before_seal=self.keeper.complete_before_seal,
         )
         self._workers = (
             WorkerPool(workers_of(config, parts.props), config.scan.workers) if config.scan.workers else None
@@ -110,7 +110,7 @@ class Executor:
             workers=self._workers,
             # A read right after an own commit sees the generation that is built cover the Active, which commits too. A
             # read at fixed intervals might always come just after a commit of the Active.
-            committed=watch.hurry,
+            committed=watch.read_soon,
             copies=self._copies,
             meters=meters,
         )
@@ -121,11 +121,11 @@ class Executor:
 
     def carry_out(self, decision: Decision, seen: Observation) -> None:
         """Start the actions of a decision, and the duties beside it (checkpoints, lost objects)."""
-        self.asking.decided(decision.reason)
+        self.asking.forget_if_forbidden(decision.reason)
         for action in decision.actions:
             self._execute(action)
-        self._mind_checkpoints(seen)
-        self._mind_lost_objects(seen)
+        self._settle_checkpoints(seen)
+        self._check_reported_losses(seen)
 
     def _execute(self, action: Action) -> None:
         match action:
@@ -149,7 +149,7 @@ class Executor:
                 self.runs.forget(number)
                 self._task(action, lambda: self._clear(number, clearing, reason))
             case AskPeer(generation=number, reason=reason):
-                self._ask(number, reason.value)
+                self._request_turn(number, reason.value)
 
     def _task(self, action: Action, work: Callable[[], None]) -> None:
         assert not isinstance(action, Halt)
@@ -158,7 +158,7 @@ class Executor:
             try:
                 work()
             finally:
-                self._watch.hurry()
+                self._watch.read_soon()
 
         self.task_board.submit((type(action).__name__, action.generation), done)
 
@@ -192,34 +192,34 @@ class Executor:
         if writer is not None and writer.state.complete:  # otherwise the task is repeated, maybe every second
             self._give_back()
 
-    def _mind_checkpoints(self, seen: Observation) -> None:
+    def _settle_checkpoints(self, seen: Observation) -> None:
         if self.keeper.due(seen.now_mono, self._parts.peers.hints(CoordinationEvent.CHECKPOINT)):
-            self.task_board.submit(("Checkpoints", 0), self.keeper.look)
+            self.task_board.submit(("Checkpoints", 0), self.keeper.read_checkpoints)
         if not self.keeper.open:
             return
         held = [g for g in seen.generations if g.instance == seen.me and g.holder == seen.incarnation]
-        for number in self.keeper.ripe(held, seen.guarded):
+        for number in self.keeper.generations_to_settle(held, seen.guarded):
             if number in seen.pipelines:
                 state = next(g for g in held if g.number == number)
                 self.task_board.submit(("Checkpoint", number), partial(self._checkpoint, state, seen.guarded))
-        hopeless = self.keeper.hopeless(seen.generations, seen.guarded)
+        hopeless = self.keeper.unreachable_requests(seen.generations, seen.guarded)
         if hopeless:
-            self.task_board.submit(("Checkpoint", 0), partial(self.keeper.give_up, hopeless))
+            self.task_board.submit(("Checkpoint", 0), partial(self.keeper.fail_requests, hopeless))
 
     def _checkpoint(self, state: Generation, guarded: GuardedPartitions | None) -> None:
         self.keeper.prove(state, guarded)
         try:
             self.runs.between_commits(state.number, lambda writer: self.keeper.finish(writer, guarded))
         finally:
-            self._watch.hurry()
+            self._watch.read_soon()
 
-    def _mind_lost_objects(self, seen: Observation) -> None:
+    def _check_reported_losses(self, seen: Observation) -> None:
         """Check the objects of an own generation that either instance reports as lost; taint it if they are.
 
         Merging reads objects that other tasks only list: one that it found with wrong bytes is lost as well.
         """
-        met = self.runs.lost()
-        said = self._parts.peers.said_now(self._peer) or Heartbeat()
+        met = self.runs.lost_objects()
+        said = self._parts.peers.current_heartbeat(self._peer) or Heartbeat()
         told = said.objects_lost_of | {error.generation for error in self.tasks.uncovered.values()} | met.keys()
         for state in seen.generations:
             held = state.instance == seen.me and state.holder == seen.incarnation and state.number in seen.pipelines
@@ -228,9 +228,11 @@ class Executor:
             if state.number in told and held and taintable and due:
                 self._looked[state.number] = seen.now_mono + _LOOK_AGAIN_S
                 lost = met.get(state.number, ())
-                self.task_board.submit(("LostObjects", state.number), partial(self._own_up, state.number, lost))
+                self.task_board.submit(
+                    ("LostObjects", state.number), partial(self._taint_for_losses, state.number, lost)
+                )
 
-    def _own_up(self, number: int, met: tuple[ObjectLoss, ...]) -> None:
+    def _taint_for_losses(self, number: int, met: tuple[ObjectLoss, ...]) -> None:
         taints = self.tasks.lost_taints(number, met)
         if not taints:
             _LOG.info("objects were reported lost, and all are in the store", generation=number)
@@ -238,14 +240,14 @@ class Executor:
         try:
             self.runs.between_commits(number, lambda writer: self.tasks.taint(writer, taints))
         finally:
-            self._watch.hurry()
+            self._watch.read_soon()
 
-    def _ask(self, number: int, reason: str) -> None:
+    def _request_turn(self, number: int, reason: str) -> None:
         if self.asking.due(number, time.monotonic()):
             _LOG.info("asking the peer to take its turn", generation=number, reason=reason)
             self._parts.publish(CoordinationEvent.ACTIVATE, target=self._peer, generation=number, reason=reason)
 
-    def leave(self, deadline_mono: float) -> bool:
+    def drain_and_stop(self, deadline_mono: float) -> bool:
         """Drain all pipelines, then stop all tasks; return whether all was committed before `deadline_mono`."""
         clean = self.runs.drain_all(deadline_mono)
         if self._workers is not None:

@@ -11,15 +11,18 @@ from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.selection.coverage import GuardedPartitions
 from tandem.controller.config import Config
 from tandem.sink.kafka.cluster.admin import ClusterAdmin, TopicInfo
-from tandem.sink.kafka.cluster.consumer_groups import MOST
-from tandem.sink.kafka.cluster.guarded_topics import DeniedTopic, GuardedTopics
-from tandem.sink.kafka.cluster.unique_keys import unique
+from tandem.sink.kafka.cluster.consumer_groups import MOST, GroupListing
+from tandem.sink.kafka.cluster.guarded_topics import ANY_GROUP, DeniedTopic, GroupPositions, GuardedTopics
 from tandem.sink.kafka.errors.cluster_errors import ClusterDeniedError
+from tandem.sink.kafka.wire.unique_keys import unique
 from tandem.sink.store.chain.restore_targets import ANY
 
 _LOG = structlog.get_logger()
 _TIERED = "remote.storage.enable"
 _NAMED = 10
+_MOST_NAMED = 200
+DENIED = "not allowed: grant Describe on it"
+TOO_LARGE = "no room for its offsets"
 _LOOK_AGAIN = 20
 """Calls after which topics that are left out are judged again: a few minutes of an instance."""
 #: Returns the ids of topics that restores created, by name.
@@ -32,11 +35,21 @@ class GuardedCluster:
     Logs each missing and each denied topic once.
     """
 
-    def __init__(self, admin: ClusterAdmin, config: Config, restored: Restored = dict) -> None:
-        """Take `restored`, which returns topics that restores created; called when a pattern matches a new topic."""
+    def __init__(
+        self,
+        admin: ClusterAdmin,
+        config: Config,
+        restored: Restored = dict,
+        list_groups: Callable[[], GroupListing] = lambda: GroupListing(groups={}),
+    ) -> None:
+        """Take `restored`, which returns topics that restores created; called when a pattern matches a new topic.
+
+        `list_groups` returns the cluster's groups of all types.
+        """
         self._admin = admin
         self._config = config
         self._restored = restored
+        self._list_groups = list_groups
         self._judged: dict[tuple[str, str], bool] = {}
         self._missing: frozenset[str] = frozenset()
         self._denied: frozenset[str] = frozenset()
@@ -56,7 +69,7 @@ class GuardedCluster:
         matching = [info for info in described if self._config.guards(info.name)]
         found = self._without_restored(matching)
         undescribed = {name: error for name, error in undescribed.items() if self._config.guards(name)}
-        self._tell_missing(frozenset(topics.include) - {info.name for info in found} - undescribed.keys())
+        self._log_missing(frozenset(topics.include) - {info.name for info in found} - undescribed.keys())
         configs = self._admin.config([info.name for info in found], denied=unconfigured) if found else {}
         denied = undescribed | unconfigured
         if denied and not configs:
@@ -64,7 +77,7 @@ class GuardedCluster:
         tiered = {name: _tiered(name) for name, config in configs.items() if config.get(_TIERED) == "true"}
         self._tiered = frozenset(tiered)
         denied |= tiered
-        self._tell_denied(denied)
+        self._log_denied(denied)
         infos = {info.name: info for info in found}
         return GuardedTopics(
             topics=tuple(_topic(info, configs[info.name]) for info in found if info.name not in denied),
@@ -104,14 +117,14 @@ class GuardedCluster:
                     _LOG.info("a topic that a restore created is backed up from now on", topic=info.name)
         return [info for info in found if not self._judged.get((info.name, info.topic_id), False)]
 
-    def _tell_missing(self, missing: frozenset[str]) -> None:
+    def _log_missing(self, missing: frozenset[str]) -> None:
         for name in sorted(missing - self._missing):
             _LOG.warning("a topic of topics.include does not exist; waiting for it", topic=name)
         for name in sorted(self._missing - missing):
             _LOG.info("a missing topic is there now", topic=name)
         self._missing = missing
 
-    def _tell_denied(self, denied: Mapping[str, ClusterDeniedError]) -> None:
+    def _log_denied(self, denied: Mapping[str, ClusterDeniedError]) -> None:
         for name, error in sorted(denied.items()):
             if name not in self._denied:
                 _LOG.warning(
@@ -129,21 +142,31 @@ class GuardedCluster:
         found = self._admin.topics(names, denied={})
         return {info.name: info.topic_id for info in found if info.name not in self._tiered}
 
-    def group_offsets(self, topics: Sequence[Topic]) -> Mapping[str, Sequence[GroupOffset] | None]:
+    def group_offsets(self, topics: Sequence[Topic]) -> GroupPositions:
         """Return the committed offsets of the guarded groups on these topics, None for those that can't be read.
 
         Groups that exceed the offset budget get an empty tuple, which drops their former offsets: these take room too.
+        If a broker does not list its groups, `ANY_GROUP` is among those that can't be read.
         """
         ids = {topic.name: topic.topic_id for topic in topics}
-        answer = self._admin.group_offsets(ids, guards=self._config.groups.guards)
+        listing = self._list_groups()
+        guards = self._config.groups.guards
+        answer = self._admin.group_offsets(ids, filter(guards, listing.with_offsets()))
+        unrecorded = {name: why for name, why in listing.without_offsets().items() if guards(name)}
+        unrecorded |= {name: DENIED for name, why in answer.failed.items() if isinstance(why, ClusterDeniedError)}
+        unrecorded |= dict.fromkeys(answer.left_out, TOO_LARGE)
         if answer.left_out != self._left_out:
             self._left_out = answer.left_out
-            self._tell_left_out()
+            self._log_left_out()
+        for node, error in listing.failed.items():
+            _LOG.warning("a broker does not list its groups: those known stay", broker=node, error=error)
         for group, error in answer.failed.items():
             _LOG.warning("cannot read a consumer group's offsets", group=group, error=error)
         unknown: dict[str, Sequence[GroupOffset] | None] = dict.fromkeys(answer.failed)
-        return (
-            {
+        if listing.failed:
+            unknown[ANY_GROUP] = None
+        return GroupPositions(
+            offsets={
                 group: tuple(
                     GroupOffset(
                         key=PartitionKey(ids[tp.topic], tp.partition),
@@ -156,10 +179,11 @@ class GuardedCluster:
                 for group, offsets in answer.groups.items()
             }
             | unknown
-            | dict.fromkeys(answer.left_out, ())
+            | dict.fromkeys(answer.left_out, ()),
+            unrecorded=_bounded(unrecorded),
         )
 
-    def _tell_left_out(self) -> None:
+    def _log_left_out(self) -> None:
         if not self._left_out:
             _LOG.info("there is room for the offsets of all consumer groups again")
             return
@@ -170,6 +194,14 @@ class GuardedCluster:
             most_bytes=MOST,
             remedy="leave out those that nobody needs with groups.include or groups.exclude",
         )
+
+
+def _bounded(unrecorded: Mapping[str, str]) -> dict[str, str]:
+    """Return the first groups by name, so that groups that anyone can make do not fill an entry of the chain."""
+    found = dict(sorted(unrecorded.items())[:_MOST_NAMED])
+    if len(unrecorded) > _MOST_NAMED:
+        found[ANY_GROUP] = f"{len(unrecorded) - _MOST_NAMED} more"
+    return found
 
 
 def is_restored(config: Config, info: TopicInfo, known: Mapping[str, Collection[str]]) -> bool:

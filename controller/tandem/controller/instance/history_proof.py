@@ -52,7 +52,7 @@ class HistoryProver:
         if not keys:
             return ()
         names = {key: TopicPartition(older.topics[key.topic_id].name, key.partition) for key in sorted(keys)}
-        of_newer, of_older = self._ask(names, newer, older)
+        of_newer, of_older = self._leader_epoch_ends(names, newer, older)
         found = []
         for key, tp in names.items():
             new, old = newer.positions[key], older.positions[key]
@@ -126,11 +126,11 @@ class HistoryProver:
         names = {key: TopicPartition(state.topics[key.topic_id].name, key.partition) for key in asked}
         if not names:
             return True
-        (ends,) = self._ask(names, state)
+        (ends,) = self._leader_epoch_ends(names, state)
         at = state.positions
         return all(log_holds(*ends[tp], of_epoch=at[key].epoch, offset=at[key].offset) for key, tp in names.items())
 
-    def _ask(
+    def _leader_epoch_ends(
         self, names: Mapping[PartitionKey, TopicPartition], *states: Generation
     ) -> Sequence[Mapping[TopicPartition, tuple[int, int]]]:
         """Return, for each of `states`, the leaders' (epoch, end offset) for the epochs of its positions."""

@@ -23,7 +23,7 @@ from tandem.controller.instance.start import InstanceParts
 from tandem.controller.instance.store_watch import StoreView, StoreWatch
 from tandem.controller.instance.wiring import policy_of
 from tandem.controller.status.instance_view import InstanceView, heartbeat_of
-from tandem.sink.meters import NOBODY, Meters
+from tandem.sink.process.meters import NOBODY, Meters
 from tandem.sink.read.reading_progress import PartitionReading
 
 _LOG = structlog.get_logger()
@@ -99,7 +99,7 @@ class Instance:
             self._leave()
         return ExitCode.OK
 
-    def look(self) -> InstanceView:
+    def view(self) -> InstanceView:
         """Return the present view of the instance. Sends no request; for any thread."""
         return self._observer.view(self._machine.role, self._last, ticked_mono=self._ticked_mono)
 
@@ -109,11 +109,11 @@ class Instance:
 
     def _tick(self) -> None:
         self._ticked_mono = time.monotonic()
-        view = self._observer.look()
+        view = self._observer.collect_views()
         # Published heads are checked first, so that no chain is taken over before it is known whether it lost entries.
         known = view is not None and self._knows_heads(view)
         if view is not None:
-            self._messages.mind_terms(view)
+            self._messages.compare_terms(view)
         if view is not None and self._may_decide() and known:
             seen = self._observer.observe(view)
             decision = decide(self._machine.role, seen, self._policy)
@@ -121,7 +121,7 @@ class Instance:
             self._executor.carry_out(decision, seen)
         if time.monotonic() - self._heartbeat_mono >= self._policy.heartbeat_s:
             self._heartbeat_mono = time.monotonic()
-            self._parts.publish(CoordinationEvent.PROGRESS, **message_fields(heartbeat_of(self.look())))
+            self._parts.publish(CoordinationEvent.PROGRESS, **message_fields(heartbeat_of(self.view())))
 
     def _knows_heads(self, view: StoreView) -> bool:
         """Check published heads; return whether each is found or lost, or `liveness.timeout` was waited for that.
@@ -130,7 +130,7 @@ class Instance:
         the other, so the wait is bounded.
         """
         waited_s = time.monotonic() - self._observer.started_mono
-        return self._messages.mind_heads(view) or self._last is not None or waited_s >= self._policy.liveness_timeout_s
+        return self._messages.check_heads(view) or self._last is not None or waited_s >= self._policy.liveness_timeout_s
 
     def _may_decide(self) -> bool:
         """Return whether the coordination topic has been read to its end, or `liveness.timeout` was waited for that.
@@ -170,7 +170,7 @@ class Instance:
         grace_s = self._config.shutdown.grace.total_seconds()
         deadline = time.monotonic() + max(1.0, grace_s - _LEAVE_S)
         _LOG.info("leaving: committing what was read", grace_s=grace_s)
-        clean = self._executor.leave(deadline)
+        clean = self._executor.drain_and_stop(deadline)
         self._observer.stop()
         self._executor.task_board.close()
         self._parts.publish(CoordinationEvent.LEAVING, reason="stopped" if self._stop.is_set() else "halted")

@@ -16,7 +16,7 @@ from tandem.controller.config import Config
 from tandem.controller.coordination import agreement, heads
 from tandem.controller.instance.start import InstanceParts
 from tandem.controller.instance.store_watch import StoreView, StoreWatch
-from tandem.sink.rates import TokenBucket
+from tandem.sink.process.rates import TokenBucket
 
 _LOG = structlog.get_logger()
 _HURRIES = 3
@@ -45,25 +45,27 @@ class MessageWatch:
         """The published heads that the store has lost."""
         return self._heads.lost
 
-    def mind_hints(self) -> None:
+    def follow_hints(self) -> None:
         """Have the store read at once after a new PAUSE or RESUME message."""
         hints = self._parts.peers.hints(CoordinationEvent.PAUSE, CoordinationEvent.RESUME)
         if hints - self._hints:
-            self._hurry_for_a_hint()
+            self._read_soon_for_hint()
         self._hints = hints
 
-    def _hurry_for_a_hint(self) -> None:
+    def _read_soon_for_hint(self) -> None:
         """Have the store read at once, at a limited rate: any writer on the topic can send hints."""
-        if self._hurries.take(time.monotonic()):
-            self._watch.hurry()
+        if self._hurries.take_token(time.monotonic()):
+            self._watch.read_soon()
 
-    def mind_heads(self, view: StoreView) -> bool:
+    def check_heads(self, view: StoreView) -> bool:
         """Log published heads that a later read of the store does not find.
 
         Return whether every published head is either found or lost by now.
         """
         known, now = self._parts.peers.heads(), time.monotonic()
-        for head in self._heads.look(known, view.generations, numbers=view.numbers, began=view.began_mono, now=now):
+        for head in self._heads.find_lost(
+            known, view.generations, numbers=view.numbers, began=view.began_mono, now=now
+        ):
             was, root = self._parts.peers.roots([head]).get(head.generation), self._parts.store.url
             what: dict[str, Any] = {"generation": head.generation, "entry": head.seq, "sha256": head.sha256}
             if was is not None and was != root:
@@ -83,14 +85,14 @@ class MessageWatch:
                 "docs/signing.md",
             )
         if not self._heads.settled:
-            self._hurry_for_a_hint()
+            self._read_soon_for_hint()
         return self._heads.settled
 
-    def mind_terms(self, view: StoreView) -> None:
+    def compare_terms(self, view: StoreView) -> None:
         """Log when the two instances begin or cease to differ in their store or their guarded topics."""
         me, peer = self._parts.identity.instance, self._config.peer_instance
         theirs = self._peer_terms()
-        found = None if theirs is None else agreement.dispute(me, self.terms(view), peer, theirs)
+        found = None if theirs is None else agreement.dispute(me, self.own_terms(view), peer, theirs)
         now = time.monotonic()
         if found is None:
             if self.dispute is not None:
@@ -104,10 +106,10 @@ class MessageWatch:
             _LOG.error("the instances do not agree", peer=peer, what=found, remedy=agreement.REMEDY)
 
     def _peer_terms(self) -> agreement.PairTerms | None:
-        said = self._parts.peers.said_now(self._config.peer_instance)
+        said = self._parts.peers.current_heartbeat(self._config.peer_instance)
         return None if said is None else said.terms
 
-    def terms(self, view: StoreView) -> agreement.PairTerms:
+    def own_terms(self, view: StoreView) -> agreement.PairTerms:
         """Return the terms of this instance."""
         topics = self._config.topics
         return agreement.PairTerms(

@@ -18,7 +18,7 @@ from tandem.controller.instance.store_watch import StoreView, StoreWatch
 from tandem.controller.instance.wiring import policy_of
 from tandem.controller.status.instance_view import InstanceView
 from tandem.sink.kafka.cluster.guarded_topics import GuardedTopics
-from tandem.sink.meters import Meters
+from tandem.sink.process.meters import Meters
 from tandem.sink.read.survey import ClusterSurveyor
 from tandem.sink.store.chain.chain_writer import now_ms
 
@@ -63,12 +63,12 @@ class Observer:
         """Damage of the store that only a person can repair; None if none was found."""
         return self._watch.damage
 
-    def look(self) -> StoreView | None:
+    def collect_views(self) -> StoreView | None:
         """Collect the watches' new results; return the newest view of the store, None before the first read."""
-        survey = self._surveyor.take()
+        survey = self._surveyor.take_survey()
         if survey is not None:
             self._topics = survey.found
-        self._messages.mind_hints()
+        self._messages.follow_hints()
         return self._watch.view
 
     def observe(self, view: StoreView) -> Observation:
@@ -96,7 +96,7 @@ class Observer:
             requested=view.requested,
             pipelines=runs.states(),
             tasks=self._executor.task_board.under_way(view.began_mono),
-            resting=self._executor.task_board.resting(),
+            resting=self._executor.task_board.waiting_tasks(),
             asked_mono=self._executor.asking.since(),
             topicless=self._topics is not None and not self._topics.topics and self._surveyor.trouble is None,
             releases=view.releases,
@@ -138,7 +138,7 @@ class Observer:
             uncovered=dict(self._executor.tasks.uncovered),  # tasks add to it meanwhile
             lost_heads=messages.lost_heads,
             published_under=dict(messages.published_under),
-            terms=None if store is None else messages.terms(store),
+            terms=None if store is None else messages.own_terms(store),
             dispute=messages.dispute,
             transcoder=self._executor.runs.transcoder,
         )

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from tandem.backup_avro.chain.generation import Generation
 from tandem.controller.decision.observation import PipelineState
 from tandem.controller.instance.guarded_cluster import GuardedCluster
-from tandem.sink.memory_budget import MemoryBudget
-from tandem.sink.meters import NOBODY, Meters
 from tandem.sink.pipeline import Phase, Pipeline, PipelinePolicy, PipelineReport
+from tandem.sink.process.memory_budget import MemoryBudget
+from tandem.sink.process.meters import NOBODY, Meters
 from tandem.sink.read.reader_context import FetchSource
 from tandem.sink.read.reading_progress import PartitionReading
 from tandem.sink.read.scan.worker_ranges import RangeWorkers
@@ -136,9 +136,9 @@ class PipelineRuns:
         """Return the reports of all pipelines, ascending by generation."""
         return [run.pipeline.report() for _, run in sorted(self._runs.items())]
 
-    def lost(self) -> dict[int, tuple[ObjectLoss, ...]]:
+    def lost_objects(self) -> dict[int, tuple[ObjectLoss, ...]]:
         """Return the objects that merging found to be lost, by generation; only generations that lost one."""
-        return {number: lost for number, run in list(self._runs.items()) if (lost := run.pipeline.lost)}
+        return {number: lost for number, run in list(self._runs.items()) if (lost := run.pipeline.lost_objects)}
 
     def readings(self) -> dict[int, list[PartitionReading]]:
         """Return the reading progress of each generation that is read, by number, ascending; for any thread."""

@@ -24,6 +24,7 @@ from tandem.controller.instance.wiring import trust_of
 from tandem.sink.encryption.key_ring import keys_of
 from tandem.sink.kafka.auth.client_config import Value
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
+from tandem.sink.kafka.cluster.group_listing import list_groups
 from tandem.sink.store.chain import restore_targets
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import Identity, now_ms
@@ -115,7 +116,12 @@ def set_up(
         props=props,
         store=store,
         reader=reader,
-        cluster=GuardedCluster(admin, config, partial(restore_targets.created_topics, store, config.pair, cluster_id)),
+        cluster=GuardedCluster(
+            admin,
+            config,
+            partial(restore_targets.created_topics, store, config.pair, cluster_id),
+            partial(list_groups, props),
+        ),
         peers=peers,
         coordination=coordination,
     )

@@ -15,7 +15,7 @@ from tandem.backup_avro.documents.release import Release
 from tandem.backup_avro.errors import DamagedError
 from tandem.controller.decision.decide import was_requested
 from tandem.controller.decision.spoilt_builds import NONE_SPOILT, SpoiltBuilds, spoilt_builds
-from tandem.sink.rates import RatedLog
+from tandem.sink.process.rates import RatedLog
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.pauses import PauseReader
 from tandem.sink.store.chain.releases import ReleaseReader
@@ -102,7 +102,7 @@ class StoreWatch:
         self._stopped.set()
         self._wake.set()
 
-    def hurry(self) -> None:
+    def read_soon(self) -> None:
         """Have the chains read again at once."""
         self._wake.set()
 

@@ -13,7 +13,7 @@ from tandem.controller.decision.pair_rules import is_heard, rotation_due_at
 from tandem.controller.status.health import chosen, doubtful
 from tandem.controller.status.instance_view import InstanceView, stored_view
 from tandem.controller.status.overview import GenerationState, state_of
-from tandem.controller.status.pair_view import PairView, stands_at
+from tandem.controller.status.pair_view import PairView, last_activity_at
 from tandem.sink.pipeline import PipelineReport
 from tandem.sink.read.reading_progress import PartitionReading
 
@@ -27,7 +27,7 @@ class LastRuns:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BackupPicture:
+class BackupMetrics:
     """The state by the chains. Times are ms since the epoch by the store's clock, sizes bytes; None: unknown, or none.
 
     `generation` is the newest that this instance owns, `restore_generation` the one a restore would read; 0: none.
@@ -52,7 +52,7 @@ class BackupPicture:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Picture:
+class InstanceMetrics:
     """The state of an instance at one moment. `role` is None before its parts are up. Times are seconds, but for `_ms`.
 
     `peer_heard_s` and `store_read_s` are seconds since that event; None: never. `handover_ms` is the duration of the
@@ -71,13 +71,13 @@ class Picture:
     reports: Sequence[PipelineReport] = ()
     readings: Mapping[int, Sequence[PartitionReading]] = field(default_factory=dict)
     store_read_s: float | None = None
-    backup: BackupPicture | None = None
+    backup: BackupMetrics | None = None
     missing_heads: int | None = None
     lost_covers: int | None = None
     handover_ms: int | None = None
 
 
-def backup_picture(seen: PairView, instance: str) -> BackupPicture:
+def collect_backup_metrics(seen: PairView, instance: str) -> BackupMetrics:
     """Return the picture of the chains in one view, for the instance called `instance`."""
     base = chosen(seen)
     active = seen.active
@@ -92,12 +92,12 @@ def backup_picture(seen: PairView, instance: str) -> BackupPicture:
         and (newer := coverage.successor(older, seen.generations)) is not None
         and newer.completed_at is not None
     ]
-    return BackupPicture(
+    return BackupMetrics(
         newest=seen.newest,
         generation=max((g.number for g in seen.generations if g.instance == instance), default=0),
         restore_generation=0 if base is None else base.number,
         window_start=min(window, default=None),
-        window_end=None if base is None else stands_at(base),
+        window_end=None if base is None else last_activity_at(base),
         completed_at=None if complete is None else complete.completed_at,
         states=Counter(map(state_of, seen.generations)),
         chain_entries={g.number: g.seq for g in seen.generations if not g.sealed},
@@ -114,7 +114,7 @@ def backup_picture(seen: PairView, instance: str) -> BackupPicture:
     )
 
 
-class BackupPictures:
+class BackupMetricsCache:
     """Makes pictures of the chains, and reuses the last one while no chain has grown: objects may be many.
 
     Not thread-safe.
@@ -123,25 +123,25 @@ class BackupPictures:
     def __init__(self, instance: str) -> None:
         self._instance = instance
         self._seen: tuple[object, ...] | None = None
-        self._made: BackupPicture | None = None
+        self._made: BackupMetrics | None = None
 
-    def of(self, seen: PairView) -> BackupPicture:
+    def of(self, seen: PairView) -> BackupMetrics:
         """Return the picture of the chains in a view."""
         key = (seen.newest, len(seen.damaged), *((g.number, g.seq, g.holder) for g in seen.generations))
         if self._made is None or key != self._seen:
-            self._made, self._seen = backup_picture(seen, self._instance), key
+            self._made, self._seen = collect_backup_metrics(seen, self._instance), key
         return self._made
 
 
-def picture_of(
-    known: InstanceView, backups: BackupPictures, readings: Mapping[int, Sequence[PartitionReading]]
-) -> Picture:
+def collect_instance_metrics(
+    known: InstanceView, backups: BackupMetricsCache, readings: Mapping[int, Sequence[PartitionReading]]
+) -> InstanceMetrics:
     """Return the picture of an instance for metrics; `readings` by generation. Not thread-safe."""
     peer_name = known.config.peer_instance
-    peer, said = known.peers.peer(peer_name), known.peers.said_now(peer_name)
+    peer, said = known.peers.peer(peer_name), known.peers.current_heartbeat(peer_name)
     heard_s = None if peer.heard_mono is None else known.now_mono - peer.heard_mono
     stored = stored_view(known)
-    return Picture(
+    return InstanceMetrics(
         role=known.role,
         ready=known.ready,
         tick_age_s=known.now_mono - known.ticked_mono,

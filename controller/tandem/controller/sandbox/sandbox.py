@@ -28,7 +28,7 @@ from tandem.controller.sandbox.errors import PartMissingError, PortTakenError, S
 from tandem.controller.sandbox.jars import find_java, kafka_jars
 from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.controller.sandbox.process import ProcessId
-from tandem.controller.sandbox.s3 import REGION, S3Server, find_weed
+from tandem.controller.sandbox.s3 import REGION, S3Server, find_seaweedfs
 from tandem.controller.sandbox.server import LocalServer, ServerState
 from tandem.controller.sandbox.sigv4 import S3Key
 
@@ -125,7 +125,7 @@ class Sandbox:
         """
         # A missing program is reported before jars are downloaded or servers are started.
         find_java()
-        find_weed()
+        find_seaweedfs()
         kafka_jars(say=self._say)
         with self._locked():
             servers = self._read() or self._servers({"access_key": "sandbox", "secret_key": secrets.token_urlsafe(24)})
@@ -137,7 +137,7 @@ class Sandbox:
                 # Waits for both starts: after a failure of one, no thread is left that still starts the other.
                 pool.shutdown()
             except KeyboardInterrupt:
-                with _deaf():
+                with _ignore_interrupts():
                     self._undo(servers, earlier, pool)
                 raise
             for start in starts:
@@ -300,7 +300,7 @@ class Sandbox:
 
 
 @contextmanager
-def _deaf() -> Iterator[None]:
+def _ignore_interrupts() -> Iterator[None]:
     """Ignore SIGINT during the block: a second Ctrl-C would leave servers running. Only for the main thread."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:

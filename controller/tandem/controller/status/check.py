@@ -17,7 +17,7 @@ from tandem.backup_avro.documents.outcome import JobKind, JobOutcome
 from tandem.backup_avro.errors import TandemError
 from tandem.controller.cli.output.output import duration
 from tandem.controller.status.health import Fault, Problem, problems
-from tandem.controller.status.key_use import KeySight
+from tandem.controller.status.key_use import ConfiguredKeys
 from tandem.controller.status.overview import GenerationState, GenerationStatus, Overview
 from tandem.controller.status.pair_view import PairView
 
@@ -100,7 +100,7 @@ def check_pair(
     ran: Mapping[JobKind, JobOutcome | None],
     limits: CheckLimits,
     *,
-    keys: KeySight | None = None,
+    keys: ConfiguredKeys | None = None,
     unwritable: TandemError | None = None,
 ) -> CheckReport:
     """Return the report on one view of the pair. `ran` are the last verification and the last drill.
@@ -129,7 +129,7 @@ def check_pair(
 
 def connections(
     seen: PairView,
-    keys: KeySight | None = None,
+    keys: ConfiguredKeys | None = None,
     *,
     unwritable: TandemError | None = None,
     obstacles: Iterable[TandemError] = (),
@@ -186,7 +186,7 @@ def _paused(found: Overview) -> Iterator[CheckFinding]:
         )
 
 
-def _keys(keys: KeySight | None) -> Iterator[CheckFinding]:
+def _keys(keys: ConfiguredKeys | None) -> Iterator[CheckFinding]:
     """Yield a finding for each key that is missing or unreadable here, before a restore needs it."""
     if keys is None:
         return

@@ -29,10 +29,11 @@ from tandem.backup_avro.documents.coordination_message import CoordinationEvent,
 from tandem.backup_avro.errors import PermanentError, RefusedError, TandemError, TransientError
 from tandem.backup_avro.selection.coverage import GuardedPartitions
 from tandem.controller.config import Config
-from tandem.controller.coordination.store_hints import SENDER, tell
+from tandem.controller.coordination.store_hints import SENDER, send_hint
+from tandem.controller.coordination.topic_reader import ANSWER_S
 from tandem.controller.instance.checkpoint_keeper import expired
-from tandem.controller.status.health import some
-from tandem.controller.status.outside_view import ANSWER_S, ask_cluster, log_ends, read_chains
+from tandem.controller.status.health import first_names
+from tandem.controller.status.outside_view import ask_cluster, log_ends, read_chains
 from tandem.sink.kafka.auth.client_config import Value
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.store import ObjectStore
@@ -164,8 +165,9 @@ def _check_sight(config: Config, generations: Iterable[Generation], guarded: Gua
         if not topic.removed and topic.topic_id not in guarded.topics and config.guards(topic.name)
     ]
     if unseen:
+        names = first_names(sorted(unseen))
         raise TransientError(
-            f"generation {active.number} reads {some(sorted(unseen))}, but the brokers do not list it in this life",
+            f"generation {active.number} reads {names}, but the brokers do not list it in this life",
             code="TDM-I042",
             remedy="if it was deleted or created anew a moment ago, ask again; else let this principal describe it",
         )
@@ -195,7 +197,7 @@ def _refuse(
         )
     lacking = [f"{names[key.topic_id]}-{key.partition}" for key in cut if not active.usable(key)]
     raise RefusedError(
-        f"generation {active.number} has not read {some(lacking)} through yet: it could not hold the checkpoint",
+        f"generation {active.number} has not read {first_names(lacking)} through yet: it could not hold the checkpoint",
         code="TDM-I046",
         remedy=remedy,
     )
@@ -217,7 +219,7 @@ def hint(config: Config, store: ObjectStore, request: CheckpointRequest) -> Tand
         reason=request.reason or None,
         details={"checkpoint": request.id},
     )
-    return tell(config, lambda _: message)
+    return send_hint(config, lambda _: message)
 
 
 class CheckpointStatusReader:
@@ -229,7 +231,7 @@ class CheckpointStatusReader:
         self._by = by
         self._reader = ChainReader(store, pair)
 
-    def one(self, checkpoint_id: str) -> CheckpointStatus:
+    def read_status(self, checkpoint_id: str) -> CheckpointStatus:
         """Return the status of a checkpoint. Raises errors of the store, DamagedError."""
         found = checkpoints.find_checkpoint(self._store, self._pair, checkpoint_id)
         if found is None:

@@ -12,7 +12,7 @@ from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.chain.integers import utc_time
 from tandem.backup_avro.documents.release import Release
 from tandem.controller.history.events import CLAIM, DAMAGED
-from tandem.controller.history.store_history import Annals
+from tandem.controller.history.store_history import PastEvents
 from tandem.controller.status.checkpoint_view import CheckpointStatus
 from tandem.controller.status.overview import (
     GenerationState,
@@ -138,7 +138,7 @@ class TopicDescription:
 
 
 def describe_generation(
-    seen: PairView, generation: Generation, past_events: Annals, checkpoints: Iterable[CheckpointStatus]
+    seen: PairView, generation: Generation, past_events: PastEvents, checkpoints: Iterable[CheckpointStatus]
 ) -> GenerationDescription:
     """Return the description of one generation; `past_events` are those of its whole chain."""
     ids = set(generation.topics)
@@ -196,7 +196,7 @@ def _copies(seen: PairView, generation: Generation, name: str) -> Iterator[Topic
         )
 
 
-def _kinds(past_events: Annals) -> tuple[EntryKindCount, ...]:
+def _kinds(past_events: PastEvents) -> tuple[EntryKindCount, ...]:
     times: dict[str, list[datetime]] = defaultdict(list)
     for one in past_events.happenings:
         if one.at is not None and one.event not in {CLAIM, DAMAGED}:

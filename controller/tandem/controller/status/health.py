@@ -15,7 +15,7 @@ from tandem.controller.coordination import agreement, heads
 from tandem.controller.coordination.heartbeat import Heartbeat
 from tandem.controller.coordination.peer_state import LastHeard
 from tandem.controller.decision.pair_rules import rotation_due_at
-from tandem.controller.status.pair_view import PairView, stands_at
+from tandem.controller.status.pair_view import PairView, last_activity_at
 from tandem.sink.pipeline import Phase
 from tandem.sink.read.partition_progress import CONFIRM_CEILING_S
 
@@ -86,7 +86,7 @@ def problems(seen: PairView) -> tuple[Problem, ...]:
     return tuple(problem for rule in rules for problem in rule(seen))
 
 
-def some(names: Iterable[str], shown: int = _SHOWN) -> str:
+def first_names(names: Iterable[str], shown: int = _SHOWN) -> str:
     """Return the first `shown` of `names` and the number of the others, as text."""
     all_names = list(names)
     more = len(all_names) - shown
@@ -122,7 +122,11 @@ def _rolled_back(seen: PairView) -> Iterator[Problem]:
     for head in seen.lost_heads:
         was = seen.published_under.get(head.generation)
         if was is not None and was != seen.root:
-            yield Problem(fault=Fault.ROLLED_BACK, message=heads.moved(head, was, seen.root), remedy=heads.MOVED_REMEDY)
+            yield Problem(
+                fault=Fault.ROLLED_BACK,
+                message=heads.describe_moved_head(head, was, seen.root),
+                remedy=heads.MOVED_REMEDY,
+            )
             continue
         yield Problem(
             fault=Fault.ROLLED_BACK,
@@ -218,7 +222,7 @@ def _active(seen: PairView) -> Iterator[Problem]:
         return
     if seen.heard is None or seen.alive(active.instance):
         return
-    if seen.lately(active.at):
+    if seen.is_recent(active.at):
         return  # It appends: its missing messages are a smaller problem, which `_instances` names.
     age_s = (seen.at - active.at) / 1000
     dated = f"{duration(age_s)} old" if age_s > 0 else f"dated {duration(-age_s)} in the future"
@@ -261,7 +265,9 @@ def _tainted(seen: PairView) -> Iterator[Problem]:
     found = doubtful(seen)
     if found is None:
         return
-    names = some(f"{found.name_of(key)} from offset {taint.offset}" for key, taint in sorted(found.taints.items()))
+    names = first_names(
+        f"{found.name_of(key)} from offset {taint.offset}" for key, taint in sorted(found.taints.items())
+    )
     reason = next(iter(found.taints.values())).reason
     building = seen.building
     remedy = (
@@ -283,7 +289,7 @@ def _not_committing(seen: PairView) -> Iterator[Problem]:
     active = seen.active
     if active is None or (seen.heard is not None and not seen.alive(active.instance)):
         return
-    last = stands_at(active)
+    last = last_activity_at(active)
     if last is None or seen.since_s(last) <= seen.policy.quiet_s:
         return
     yield Problem(
@@ -331,7 +337,7 @@ def _missing_topics(seen: PairView) -> Iterator[Problem]:
     if seen.brokers.missing:
         yield Problem(
             fault=Fault.TOPIC_MISSING,
-            message=f"the cluster has no topic {some(seen.brokers.missing)}, which topics.include names",
+            message=f"the cluster has no topic {first_names(seen.brokers.missing)}, which topics.include names",
             remedy="create it, or take it out of the configuration; what was backed up of it is kept",
         )
     elif not seen.brokers.guarded.topics:
@@ -349,10 +355,10 @@ def _incomplete(seen: PairView) -> Iterator[Problem]:
     guarded = seen.guarded_of(base)
     lacking = [key for key in guarded.partitions() if not base.usable(key)]
     if lacking:
+        names = first_names(_name(seen, base, key) for key in lacking)
         yield Problem(
             fault=Fault.PARTITION_INCOMPLETE,
-            message=f"generation {base.number} lacks {some(_name(seen, base, key) for key in lacking)}: not yet read "
-            "through, so a restore leaves them out",
+            message=f"generation {base.number} lacks {names}: not yet read through, so a restore leaves them out",
             remedy="wait until they are read, if they are new; else look at the log of "
             f"{seen.active.instance if seen.active else base.instance}",
         )
@@ -389,8 +395,8 @@ def _instances(seen: PairView) -> Iterator[Problem]:
         heard = seen.heard.get(name)
         if heard is None or not seen.alive(name):
             is_active = active is not None and active.instance == name
-            told = is_active and active is not None and not seen.lately(active.at)
-            leaving = heard is not None and heard.left and seen.lately(heard.at)
+            told = is_active and active is not None and not seen.is_recent(active.at)
+            leaving = heard is not None and heard.left and seen.is_recent(heard.at)
             if seen.ahead_s(name) is not None:
                 yield Problem(
                     fault=Fault.TIME_IN_THE_FUTURE,
@@ -411,7 +417,7 @@ def _instances(seen: PairView) -> Iterator[Problem]:
 
 def _troubles(seen: PairView, heard: LastHeard) -> Iterator[Problem]:
     name = heard.instance
-    if heard.twin_at is not None and seen.lately(heard.twin_at):
+    if heard.twin_at is not None and seen.is_recent(heard.twin_at):
         yield Problem(
             fault=Fault.TWO_PROCESSES,
             message=f"two processes run under the name {name}",

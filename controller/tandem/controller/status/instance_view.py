@@ -23,7 +23,7 @@ from tandem.controller.status.pair_view import Brokers, PairView, view_of_store
 from tandem.sink.kafka.cluster.guarded_topics import GuardedTopics
 from tandem.sink.pipeline import PipelineReport
 from tandem.sink.process import log
-from tandem.sink.resource_limits import resource_shortage
+from tandem.sink.process.resource_limits import resource_shortage
 from tandem.sink.store.chain.chain_writer import Identity
 from tandem.sink.write.confirm import CoverLostError
 
@@ -171,5 +171,5 @@ def pair_view(known: InstanceView) -> PairView | None:
         brokers = Brokers(
             guarded=guarded, missing=tuple(sorted(missing - guarded.denied)), restored=known.topics.restored
         )
-    heard = known.peers.last_heard() | {me: known.peers.as_if_said(me, heartbeat_of(known), known.at)}
+    heard = known.peers.last_heard() | {me: known.peers.own_state_as_heard(me, heartbeat_of(known), known.at)}
     return replace(stored, heard=heard, requests=known.peers.requests(), brokers=brokers)

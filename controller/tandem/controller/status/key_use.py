@@ -27,7 +27,7 @@ class KeyUse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeyAtHand:
+class ConfiguredKey:
     """A key that the configuration names, and where. Its id tells nothing about it."""
 
     key_id: str
@@ -35,19 +35,19 @@ class KeyAtHand:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Keys:
+class KeysDocument:
     """`tandem keys`. `current` is the key for new objects, None if they are not encrypted."""
 
     pair: str
     root: str
     current: str | None
-    at_hand: tuple[KeyAtHand, ...]
+    at_hand: tuple[ConfiguredKey, ...]
     uses: tuple[KeyUse, ...]
     damaged: Mapping[int, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeySight:
+class ConfiguredKeys:
     """The keys that a command's configuration names, as read on this host. `unreadable` is why they can't be read."""
 
     uses: tuple[KeyUse, ...]
@@ -78,10 +78,10 @@ def key_use(generations: Iterable[Generation], at_hand: Collection[str]) -> tupl
     return tuple(sorted(found, key=lambda one: one.generation))
 
 
-def look_at_keys(keys: KeyRing, generations: Iterable[Generation]) -> KeySight | None:
+def look_at_keys(keys: KeyRing, generations: Iterable[Generation]) -> ConfiguredKeys | None:
     """Read the keys that the configuration names; None if it names none, as no object is to be opened here then."""
     try:
         at_hand = keys.places()
     except ConfigError as error:
-        return KeySight(uses=key_use(generations, ()), unreadable=str(error))
-    return KeySight(uses=key_use(generations, at_hand)) if at_hand else None
+        return ConfiguredKeys(uses=key_use(generations, ()), unreadable=str(error))
+    return ConfiguredKeys(uses=key_use(generations, at_hand)) if at_hand else None

@@ -16,7 +16,7 @@ from tandem.controller.config import Config
 from tandem.controller.coordination.heads import missing
 from tandem.controller.coordination.peer_state import PeerState
 from tandem.controller.coordination.topic import partition_of
-from tandem.controller.coordination.topic_reader import NoTopicError, TopicReader, partition_count
+from tandem.controller.coordination.topic_reader import ANSWER_S, NoTopicError, TopicReader, partition_count
 from tandem.controller.instance.guarded_cluster import is_restored
 from tandem.controller.instance.store_watch import StoreView
 from tandem.controller.instance.wiring import policy_of, store_settings, trust_of
@@ -24,16 +24,13 @@ from tandem.controller.process.timed_call import TimedCall
 from tandem.controller.status.pair_view import Brokers, Gap, LogEnd, PairView, view_of_store
 from tandem.sink.kafka.auth.client_config import Value
 from tandem.sink.kafka.cluster.admin import LATEST, ClusterAdmin
-from tandem.sink.kafka.cluster.unique_keys import unique
+from tandem.sink.kafka.wire.unique_keys import unique
 from tandem.sink.store import ObjectStore, open_store
 from tandem.sink.store.chain import pins, restore_targets
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import now_ms
 from tandem.sink.store.chain.pauses import PauseReader
 from tandem.sink.store.chain.releases import ReleaseReader
-
-ANSWER_S = 4.0
-"""Longest wait for one answer of the brokers, in seconds."""
 
 _MESSAGES_S = 10.0
 _STORE_CONNECT_S = 3.0
@@ -72,7 +69,7 @@ def read_chains(reader: ChainReader) -> StoreView:
     return StoreView(began_mono=began, generations=found, numbers=tuple(reader.numbers), damaged=damaged)
 
 
-def look(
+def view_pair(
     config: Config,
     store: ObjectStore,
     *,
@@ -136,12 +133,14 @@ def _ask_brokers(config: Config, store: ObjectStore) -> _Answer:
     props: dict[str, Value] = dict(config.kafka.reveal())
     try:
         with ClusterAdmin(props, timeout_s=ANSWER_S) as admin:
-            return _ask(config, store, props, admin, admin.cluster_id())
+            return _collect_answers(config, store, props, admin, admin.cluster_id())
     except TandemError as error:
         return _Answer(gaps=(_gap(_EVERYTHING, error),))
 
 
-def _ask(config: Config, store: ObjectStore, props: dict[str, Value], admin: ClusterAdmin, cluster_id: str) -> _Answer:
+def _collect_answers(
+    config: Config, store: ObjectStore, props: dict[str, Value], admin: ClusterAdmin, cluster_id: str
+) -> _Answer:
     gaps: list[Gap] = []
     brokers = None
     try:
@@ -214,7 +213,7 @@ def listen(config: Config, props: dict[str, Value], partitions: int) -> PeerStat
         topic_reading.rewind(None, timeout_s=ANSWER_S)
         for topic_record in topic_reading.read_to_end(timeout_s=_MESSAGES_S):
             if topic_record.message is not None:
-                peers.note(topic_record.message, appended_at=topic_record.appended_at)
+                peers.note_message(topic_record.message, appended_at=topic_record.appended_at)
     return peers
 
 

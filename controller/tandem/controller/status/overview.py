@@ -24,8 +24,8 @@ from tandem.backup_avro.selection import completion, coverage, moments, restorab
 from tandem.controller.cli.output.output import duration
 from tandem.controller.coordination.heartbeat import Heartbeat
 from tandem.controller.decision.pair_rules import retained, rotation_due_at
-from tandem.controller.status.health import Problem, chosen, paused, problems, progress, some, troubles_of
-from tandem.controller.status.pair_view import LogEnd, PairView, stands_at
+from tandem.controller.status.health import Problem, chosen, first_names, paused, problems, progress, troubles_of
+from tandem.controller.status.pair_view import LogEnd, PairView, last_activity_at
 from tandem.sink.kafka.cluster.guarded_topics import tombstone_guarantee_s
 from tandem.sink.read.tombstone_guarantee import longest_gap_s
 from tandem.sink.store.chain.pins import Pin
@@ -277,7 +277,7 @@ def generation_status(seen: PairView, generation: Generation) -> GenerationStatu
     """Return the status of one generation; a wholly cleared one need not be among those of the view."""
     parts = list(generation.live_parts())
     complete, total = progress(seen, generation)
-    last = stands_at(generation)
+    last = last_activity_at(generation)
     positions = tuple(
         _position(seen, generation, key) for key in sorted(generation.positions, key=_by_name(generation))
     )
@@ -408,7 +408,7 @@ def _waits_for(seen: PairView, generation: Generation) -> str | None:
         case GenerationState.CLAIMED:
             return f"{owner} to open it"
         case GenerationState.OPEN if generation not in seen.building:
-            why = "it is tainted" if completion.spoilt(generation) else "a newer generation is complete"
+            why = "it is tainted" if completion.is_spoilt(generation) else "a newer generation is complete"
             return f"{owner} to clear it: {why}"
         case GenerationState.OPEN:
             return _complete_waits_for(seen, generation)
@@ -416,10 +416,10 @@ def _waits_for(seen: PairView, generation: Generation) -> str | None:
             successor = coverage.successor(generation, seen.generations)
             if successor is None:
                 return None
-            behind = coverage.uncovered(successor, generation, seen.guarded_of(generation))
+            behind = coverage.uncovered_partitions(successor, generation, seen.guarded_of(generation))
             if not behind:
                 return f"{owner} to seal it: generation {successor.number} covers it"
-            return f"generation {successor.number} to cover {some(map(generation.name_of, behind))}"
+            return f"generation {successor.number} to cover {first_names(map(generation.name_of, behind))}"
         case GenerationState.SEALED:
             return _clearing_waits_for(seen, generation)
         case GenerationState.CLEARING:
@@ -480,7 +480,7 @@ def _clearing_waits_for(seen: PairView, generation: Generation) -> str:
         return f"its time: retain.age keeps it for {duration(policy.retain_age_s)} after it was sealed"
     keeping = sorted({pin.owner for pin in _holding(seen, generation) if pin.lasting})
     if keeping:
-        return f"nothing: it is kept for {some(keeping)}"
+        return f"nothing: it is kept for {first_names(keeping)}"
     goes = _may_go(seen, generation)
     if goes is None:
         return "a newer complete generation that covers it"
@@ -491,7 +491,7 @@ def _clearing_waits_for(seen: PairView, generation: Generation) -> str:
 
 def window_of(generation: Generation, *, now: int) -> WindowStatus | None:
     """Return the moments that can be restored, None if there are none; `now` is ms by the store's clock."""
-    last = stands_at(generation)
+    last = last_activity_at(generation)
     start = moments.window_from(generation)
     if start is None or last is None or not generation.whole:
         return None
@@ -551,7 +551,7 @@ def _notes(seen: PairView) -> Iterator[str]:
         yield f"{pause}: nobody takes a turn, or takes over, by itself; a turn that has begun goes to its end"
     if seen.brokers is not None and seen.brokers.restored:
         yield (
-            f"restores created {some(seen.brokers.restored)}: not backed up, although a pattern matches, unless "
+            f"restores created {first_names(seen.brokers.restored)}: not backed up, although a pattern matches, unless "
             "topics.include names it"
         )
     for generation in seen.generations:
@@ -566,13 +566,14 @@ def _notes(seen: PairView) -> Iterator[str]:
             yield f"generation {number} is tainted, but a newer complete one is not"
         kept = _kept(generation)
         if kept and state_of(generation) is GenerationState.KEPT:
-            yield f"generation {number} keeps {some(kept)}"
+            yield f"generation {number} keeps {first_names(kept)}"
         keeping = sorted({pin.owner for pin in _holding(seen, generation) if pin.lasting})
         if keeping and not generation.sealed:
-            yield f"generation {number} stays after its turn: it is kept for {some(keeping)}"
+            yield f"generation {number} stays after its turn: it is kept for {first_names(keeping)}"
+        yield from _unrecorded(generation)
         gone = [t.name for t in generation.topics.values() if t.removed]
         if gone and not generation.sealed:
-            yield f"generation {number} keeps the last of {some(sorted(gone))}, which the cluster no longer has"
+            yield f"generation {number} keeps the last of {first_names(sorted(gone))}, which the cluster no longer has"
     yield from _odd_pins(seen)
     for asked in seen.pending:
         yield (
@@ -586,8 +587,14 @@ def _notes(seen: PairView) -> Iterator[str]:
             names = sorted(held, key=lambda name: (-held[name], name))
             yield (
                 f"open transactions hold back {sum(held.values())} offsets, which can't be backed up before they end: "
-                f"{some(f'{name} {held[name]}' for name in names)}"
+                f"{first_names(f'{name} {held[name]}' for name in names)}"
             )
+
+
+def _unrecorded(generation: Generation) -> Iterator[str]:
+    if generation.unrecorded and not generation.sealed:
+        named = first_names(f"{name} ({why})" for name, why in sorted(generation.unrecorded.items()))
+        yield f"generation {generation.number} has no positions of these groups, so a restore can't set them: {named}"
 
 
 def _odd_pins(seen: PairView) -> Iterator[str]:

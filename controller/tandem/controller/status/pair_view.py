@@ -115,7 +115,7 @@ class PairView:
             return False
         return pair_rules.is_heard((self.at - heard.at) / 1000, left=heard.left, policy=self.policy)
 
-    def lately(self, at: int) -> bool:
+    def is_recent(self, at: int) -> bool:
         """Return whether `at` is within liveness.timeout of now. A time further ahead is wrong or forged."""
         return pair_rules.is_recent(at, now=self.at, policy=self.policy)
 
@@ -156,6 +156,6 @@ def view_of_store(store: StoreView, *, config: Config, policy: Policy, root: str
     )
 
 
-def stands_at(generation: Generation) -> int | None:
+def last_activity_at(generation: Generation) -> int | None:
     """Return when the newest commit, confirmation or checkpoint of a generation was appended; None without any."""
     return generation.moments[-1].at if generation.moments else None

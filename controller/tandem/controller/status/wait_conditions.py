@@ -16,7 +16,7 @@ FORMS: Final = "complete, steady, generation=N, cleared=N, role=INSTANCE:ROLE"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Goal:
+class WaitGoal:
     """A condition and its text. `lacks` returns what an overview lacks to fulfil it; None: it holds."""
 
     text: str
@@ -28,20 +28,20 @@ def is_of_store(text: str) -> bool:
     return text.strip().partition("=")[0] not in {"steady", "role"}
 
 
-def parse(text: str, instances: Collection[str]) -> Goal:
+def parse(text: str, instances: Collection[str]) -> WaitGoal:
     """Return the condition that `text` states. Raises ConfigError if it is none, or names no instance of the pair."""
     name, _, value = text.strip().partition("=")
     if name in {"complete", "steady"} and not value:
-        return Goal(text=name, lacks=_complete if name == "complete" else _steady)
+        return WaitGoal(text=name, lacks=_complete if name == "complete" else _steady)
     if name in {"generation", "cleared"} and (number := number_in(value, most=LAST_GENERATION)):
         lacks = _generation if name == "generation" else _cleared
-        return Goal(text=f"{name}={number}", lacks=lambda found: lacks(found, number))
+        return WaitGoal(text=f"{name}={number}", lacks=lambda found: lacks(found, number))
     if name == "role":
         return _parse_role(text, value, instances)
     raise ConfigError(f"--for {text!r} is nothing that can be waited for", code="TDM-I048", remedy=f"choose {FORMS}")
 
 
-def _parse_role(text: str, value: str, instances: Collection[str]) -> Goal:
+def _parse_role(text: str, value: str, instances: Collection[str]) -> WaitGoal:
     instance, _, wanted = value.partition(":")
     role = {role.value.lower(): role for role in Role}.get(wanted.lower())
     if role is None:
@@ -55,7 +55,7 @@ def _parse_role(text: str, value: str, instances: Collection[str]) -> Goal:
             code="TDM-I050",
             remedy=f"choose {' or '.join(instances)}",
         )
-    return Goal(text=f"role={instance}:{role.value}", lacks=lambda found: _role(found, instance, role))
+    return WaitGoal(text=f"role={instance}:{role.value}", lacks=lambda found: _role(found, instance, role))
 
 
 def _complete(found: Overview) -> str | None:

@@ -83,7 +83,7 @@ def part_hashes(item: StoredObject, parts: Iterable[Part], data: bytes | bytearr
     sha256 = ""
     with memoryview(data) as view:
         for part in parts:
-            stretch = item.stretch(part.start, part.end)
+            stretch = item.chunk_range(part.start, part.end)
             if before != (stretch.start, stretch.end):
                 before = (stretch.start, stretch.end)
                 sha256 = sha256_hex(view[stretch.start - at : stretch.end - at])
@@ -141,7 +141,7 @@ def _wanted(store: ObjectStore, item: StoredObject, start: int, end: int) -> tup
     keys = keys_of(store)
     keys.refuse_plain(item)
     with _named(item):
-        return item.stretch(start, end), b"" if item.envelope is None else keys.data_key(item.key, item.envelope)
+        return item.chunk_range(start, end), b"" if item.envelope is None else keys.data_key(item.key, item.envelope)
 
 
 def _get(store: ObjectStore, item: StoredObject, stretch: ChunkRange) -> bytes:

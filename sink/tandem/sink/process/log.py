@@ -26,7 +26,7 @@ import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from tandem.backup_avro.errors import TandemError
-from tandem.sink.kafka.auth.secret_forms import forms_of
+from tandem.sink.process.secret_forms import forms_of
 
 MASK: Final = "********"
 _OURS: Final = ("tandem",)
@@ -46,7 +46,7 @@ Format = Literal["auto", "console", "json"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setup:
+class LogSetup:
     """A process's log settings, for `follow` in another one; `bound` are the fields of all its lines."""
 
     level: str = "warning"
@@ -57,7 +57,7 @@ class Setup:
 class _Process:
     """The log state of this process."""
 
-    setup: Setup | None = None
+    setup: LogSetup | None = None
     secrets: tuple[str, ...] = ()
     bound: Mapping[str, object] = {}
     handler: logging.Handler | None = None
@@ -108,12 +108,12 @@ def bind(**values: object) -> None:
     _Process.bound = {key: value for key, value in merged.items() if value is not None}
 
 
-def setup() -> Setup:
+def setup() -> LogSetup:
     """Return this process's log settings; JSON from WARNING up if it was not configured."""
-    return replace(_Process.setup or Setup(), bound=_Process.bound)
+    return replace(_Process.setup or LogSetup(), bound=_Process.bound)
 
 
-def follow(other: Setup) -> None:
+def follow(other: LogSetup) -> None:
     """Apply the log settings of another process, on stderr. Cheap if they are already applied."""
     if other != _Process.setup:
         configure(level=other.level, fmt=other.fmt, stream=sys.__stderr__)
@@ -166,7 +166,7 @@ def configure(*, level: str = "info", fmt: Format = "auto", stream: TextIO | Non
     for name in _OURS:
         logging.getLogger(name).setLevel(own)
     _Process.handler = handler
-    _Process.setup = Setup(level=level, fmt="console" if console else "json")
+    _Process.setup = LogSetup(level=level, fmt="console" if console else "json")
     logging.captureWarnings(capture=True)
     threading.excepthook = _thread_died
     structlog.configure(

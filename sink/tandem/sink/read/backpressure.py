@@ -16,7 +16,7 @@ _WORTH_TELLING_S: Final = 1.0
 
 
 class Backpressure:
-    """Tracks when a pipeline's share of the budget is full. Used by one thread; `waited_s` and `stands_s` by any."""
+    """Tracks when a pipeline's share of the budget is full. Used by one thread; `waited_s` and `stopped_s` by any."""
 
     def __init__(self) -> None:
         self._waited_s = 0.0
@@ -24,7 +24,7 @@ class Backpressure:
         self._told_s = 0.0
         self._tell_at: float | None = None
 
-    def look(self, *, full: bool, now: float) -> bool:
+    def record_full(self, *, full: bool, now: float) -> bool:
         """Record whether the share is full, which stops the fetch, and return `full` unchanged."""
         if full:
             if self._since is None:
@@ -34,16 +34,16 @@ class Backpressure:
             self._since = None
         return full
 
-    def stands_s(self, now: float) -> float:
+    def stopped_s(self, now: float) -> float:
         """Return how many seconds the fetch has been stopped, 0 if it is not stopped."""
         since = self._since  # read once: other threads call this for their reports
         return 0.0 if since is None else now - since
 
     def waited_s(self, now: float) -> float:
         """Return how many seconds the fetch has been stopped in all since this object was created."""
-        return self._waited_s + self.stands_s(now)
+        return self._waited_s + self.stopped_s(now)
 
-    def news(self, now: float) -> float | None:
+    def due_report_s(self, now: float) -> float | None:
         """Return the seconds waited since the last report, None if no log line is due (at most one a minute)."""
         waited = self.waited_s(now) - self._told_s
         if waited < _WORTH_TELLING_S or (self._tell_at is not None and now < self._tell_at):

@@ -22,7 +22,7 @@ class DeferredResponses:
         self._waiting: dict[TopicPartition, None] = {}
         self._has_read = False
 
-    def in_turn(self, events: Sequence[Fetched | AtHead | FetchFault]) -> Sequence[Fetched | AtHead | FetchFault]:
+    def order_events(self, events: Sequence[Fetched | AtHead | FetchFault]) -> Sequence[Fetched | AtHead | FetchFault]:
         """Begin a step: return its events, with the records of partitions that were deferred before in front."""
         self._has_read = False
         if not self._waiting:
@@ -34,7 +34,7 @@ class DeferredResponses:
             key=lambda event: places.get(_tp(event), last) if isinstance(event, Fetched) and event.records else last,
         )
 
-    def leaves(self, fetched: Fetched) -> bool:
+    def must_defer(self, fetched: Fetched) -> bool:
         """Return whether the caller must seek to its position instead of reading this response.
 
         A response without records is never deferred.

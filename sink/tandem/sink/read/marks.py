@@ -20,7 +20,7 @@ _FRESH_MS: Final = 2000
 _MOST: Final = 20_000
 
 
-class Marks:
+class MarkRecorder:
     """Collects the marks of each commit in turn. Times are ms by the store's clock."""
 
     def __init__(self, *, flush_interval_s: float) -> None:
@@ -34,7 +34,7 @@ class Marks:
         """Return whether the next mark is due."""
         return now >= self._due
 
-    def take(self, now: int, progress_of: Collection[PartitionProgress]) -> None:
+    def record_mark(self, now: int, progress_of: Collection[PartitionProgress]) -> None:
         """Take a mark of the logs' ends, if all of them are known and at least one has moved."""
         self._due = now + _INTERVAL_MS
         read = [progress for progress in progress_of if not progress.frozen]

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 
 from tandem.backup_avro.chain.entries import PartitionKey, Position, RecordHash, Topic
 from tandem.backup_avro.errors import TransientError
-from tandem.sink import clock
 from tandem.sink.encryption.record_keys import PLAIN, RecordKeys
 from tandem.sink.kafka.fetch.assignment import backoff
 from tandem.sink.kafka.fetch.events import LogBounds, LogPlace, TopicPartition
+from tandem.sink.process import clock
+from tandem.sink.process.resource_limits import resource_shortage
 from tandem.sink.read.reader_context import FetchSource
-from tandem.sink.resource_limits import resource_shortage
 
 _FIRST_REST_S = 0.5
 _LONGEST_REST_S = 5.0
@@ -28,7 +28,7 @@ _NAMED = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewPartition:
-    """A partition that can be read now. `asked` is when its bounds were requested, in seconds by `sink.clock`.
+    """A partition that can be read now. `asked` is when its bounds were requested, in seconds by `sink.process.clock`.
 
     `hashes` holds the hash of a record below the first offset to read, for a partition whose chain has no hash.
     """
@@ -40,7 +40,7 @@ class NewPartition:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Look:
+class _LogLookup:
     """One look-up and its result."""
 
     topics: Mapping[TopicPartition, Topic]
@@ -73,7 +73,7 @@ class NewPartitions:
         self._asking = False
         self._again = 0.0
         self._failures = 0
-        self._done: deque[_Look] = deque()
+        self._done: deque[_LogLookup] = deque()
 
     @property
     def waiting(self) -> bool:
@@ -107,23 +107,23 @@ class NewPartitions:
     def step(self, now: float) -> dict[TopicPartition, NewPartition]:
         """Start the look-up that is due, and return the partitions that can be read now, each once.
 
-        `now` is by `sink.clock`. Raises permanent errors of the brokers, which only a person can repair.
+        `now` is by `sink.process.clock`. Raises permanent errors of the brokers, which only a person can repair.
         """
         came: dict[TopicPartition, NewPartition] = {}
         while self._done:
-            came |= self._take(self._done.popleft(), now)
+            came |= self._accept_lookup(self._done.popleft(), now)
         ask = {} if self._asking else self._due(now)
         if ask:
             self._asking = True
-            look = _Look(topics=ask, asked=now)
-            threading.Thread(target=self._look, args=(look,), name="newcomers", daemon=True).start()
+            look = _LogLookup(topics=ask, asked=now)
+            threading.Thread(target=self._run_lookup, args=(look,), name="newcomers", daemon=True).start()
         return came
 
     def _due(self, now: float) -> dict[TopicPartition, Topic]:
         rested = now >= self._again
         return {tp: topic for tp, topic in self._wanted.items() if rested or tp not in self._missing}
 
-    def _look(self, look: _Look) -> None:
+    def _run_lookup(self, look: _LogLookup) -> None:
         try:
             source = self._open_source()
             try:
@@ -136,7 +136,7 @@ class NewPartitions:
             look.error = error
         self._done.append(look)
 
-    def _know_again(self, look: _Look, source: FetchSource) -> None:
+    def _know_again(self, look: _LogLookup, source: FetchSource) -> None:
         """Look up the hash of one record of each log for which the chain has none."""
         places = {}
         for tp, bounds in look.found.items():
@@ -152,7 +152,7 @@ class NewPartitions:
         look.missing = {**look.missing, **dict.fromkeys(silent, "no leader tells what its log holds")}
         look.found = {tp: bounds for tp, bounds in look.found.items() if tp not in silent}
 
-    def _take(self, look: _Look, now: float) -> dict[TopicPartition, NewPartition]:
+    def _accept_lookup(self, look: _LogLookup, now: float) -> dict[TopicPartition, NewPartition]:
         self._asking = False
         missing = look.missing
         if isinstance(look.error, TransientError) or (

@@ -41,7 +41,7 @@ class OpenTransactions:
             return before
         return None
 
-    def told(self) -> frozenset[TopicPartition]:
+    def reported(self) -> frozenset[TopicPartition]:
         """Return the partitions that are reported as held back for too long and still are; any thread may call it."""
         return frozenset(self._told)
 

@@ -1,6 +1,6 @@
 """State of one partition while the pipeline reads it: the tail's position, the evidence of being at head, the scan.
 
-Pure: `mono` values are seconds by `sink.clock`, `at` values ms by the store's clock.
+Pure: `mono` values are seconds by `sink.process.clock`, `at` values ms by the store's clock.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class PartitionProgress:
         self.held_to_s = self.base_held_to_s = self.retention_s
         self._proven = self.recorded is not None and self.read_through
 
-    def guarantee(self, retention_s: float | None, *, now: float) -> None:
+    def set_guarantee(self, retention_s: float | None, *, now: float) -> None:
         """Set the tombstone guarantee in s that the topic's configuration gives as of `now`."""
         if retention_s != self.retention_s:
             self.retention_s, self._guaranteed_mono = retention_s, now
@@ -103,7 +103,7 @@ class PartitionProgress:
         if self.head_mono > self._guaranteed_mono:
             self.held_to_s = self.retention_s
 
-    def read(self, *, offset: int, epoch: int, newest: RecordHash | None = None) -> None:
+    def advance_to(self, *, offset: int, epoch: int, newest: RecordHash | None = None) -> None:
         """Advance the tail to `offset`; the last batch read has the leader epoch `epoch` (-1 if there was none).
 
         `newest` is the hash of the last record read, None if there was none.
@@ -177,7 +177,7 @@ class PartitionProgress:
         reason = f"{away}; tombstones are promised for {self.held_to_s:.0f} s"
         return Taint(key=self.key, offset=sound, reason=reason, epoch=epoch)
 
-    def record(self) -> Position:
+    def record_commit(self) -> Position:
         """Return the position for a commit, and record it as committed."""
         self.recorded = self.position()
         self.known, self.newest = self.recorded.hashes, None

@@ -13,13 +13,13 @@ import structlog
 from tandem.backup_avro.chain.entries import PartitionKey, RecordHash, StoredObject
 from tandem.backup_avro.errors import DamagedError, TransientError
 from tandem.backup_avro.selection.last_records import PartitionCopy
-from tandem.sink import clock
 from tandem.sink.encryption.record_keys import PLAIN, RecordKeys
 from tandem.sink.kafka.fetch.events import AtHead, Evidence, Fetched, FetchFault, LogBounds, LogPlace, TopicPartition
-from tandem.sink.memory_budget import MemoryBudget, MemoryShare
-from tandem.sink.meters import NOBODY, Meters
+from tandem.sink.process import clock
+from tandem.sink.process.memory_budget import MemoryBudget, MemoryShare
+from tandem.sink.process.meters import NOBODY, Meters
 from tandem.sink.read.partition_progress import PartitionProgress
-from tandem.sink.read.skip.copied_records import CopiedRecords, LookingError
+from tandem.sink.read.skip.copied_records import CopiedRecords, LookupPendingError
 from tandem.sink.store.chain.chain_writer import now_ms
 from tandem.sink.store.object_store import ObjectStore
 from tandem.sink.transcode.transcoder_result import Transcoded, Transcoder
@@ -189,20 +189,20 @@ class ReaderContext:
         return self.room <= 0 and self.share.is_full()
 
     def now(self) -> int:
-        """Return the store's time in ms; it advances by `sink.clock` where the store's own clock is set back."""
+        """Return the store's time in ms; it advances by `process.clock` where the store's own clock is set back."""
         mono_ms = clock.now() * 1000
         self._ahead_ms = max(self._ahead_ms, now_ms(self.store) - mono_ms)
         return round(mono_ms + self._ahead_ms)
 
     def at(self, mono: float) -> int:
-        """Return the store's time in ms for a time in s by `sink.clock`."""
+        """Return the store's time in ms for a time in s by `sink.process.clock`."""
         return self.now() - round((clock.now() - mono) * 1000)
 
     def skew(self) -> int:
         """Return by how many ms the local clock is ahead of `now`."""
         return clock.local_ms() - self.now()
 
-    def take(
+    def transcode_and_buffer(
         self, fetched: Fetched, *, key: PartitionKey, scan: int | None, start: int, until: int | None
     ) -> Transcoded:
         """Transcode fetched records and buffer them. Raises DamagedError, and buffers nothing, on a bad batch."""
@@ -220,7 +220,7 @@ class ReaderContext:
         self.room -= size
         self.share.held += size
         self.records += sum(segment.records for segment in result.segments)
-        self.well(reading(TopicPartition(fetched.topic, fetched.partition), tail=scan is None))
+        self.clear_trouble(reading(TopicPartition(fetched.topic, fetched.partition), tail=scan is None))
         return result
 
     def may_skip(self, progress: PartitionProgress, seen: EmptyTail, *, to: int, tail: bool) -> bool:
@@ -236,13 +236,15 @@ class ReaderContext:
         remedy = "it is asked again. Find out what the broker, or what lies between, holds back"
         try:
             record = self._copied.proof(self.copies(progress), start, end, now=self.now())
-        except LookingError:
+        except LookupPendingError:
             return False
         except TransientError as error:
-            self.say(subject, f"{nothing}, and what other copies have there can't be read now, trying again: {error}")
+            self.report_trouble(
+                subject, f"{nothing}, and what other copies have there can't be read now, trying again: {error}"
+            )
             return False
         if record is not None:
-            self.say(
+            self.report_trouble(
                 subject,
                 f"{nothing}, but generation {record.generation} has the record at offset {record.offset}, which "
                 f"compaction does not remove; {remedy}; if the topic has lost these records, bring them back with "
@@ -253,7 +255,7 @@ class ReaderContext:
         if doubted_s is not None and doubted_s < NAMED_PATIENCE_S:
             but = "but its leader names" if seen.named is not None else "and its leader does not say whether there is"
             at = f"the record at offset {seen.named}" if seen.named is not None else "a record"
-            self.say(subject, f"{nothing}, {but} {at}; for {NAMED_PATIENCE_S:.0f} s {remedy}")
+            self.report_trouble(subject, f"{nothing}, {but} {at}; for {NAMED_PATIENCE_S:.0f} s {remedy}")
             return False
         if to > start:
             where = {"topic": progress.topic, "partition": progress.key.partition, "start": start, "to": to, "end": end}
@@ -289,29 +291,29 @@ class ReaderContext:
         Records below the doubted range, as arrive when a range is read again, prove nothing about it.
         """
         subject = _withheld(tp, tail=tail)
-        self.well(subject)
+        self.clear_trouble(subject)
         doubt = self._doubts.get(subject)
         if doubt is not None and (upto is None or upto > doubt.start):
             del self._doubts[subject]
 
-    def say(self, subject: object, text: str) -> None:
+    def report_trouble(self, subject: object, text: str) -> None:
         """Record a trouble, and log it if its text is new."""
         if self.trouble.get(subject) != text:
             _LOG.warning("trouble while reading", detail=text)
         self.trouble[subject] = text
 
-    def say_damaged(self, tp: TopicPartition, error: DamagedError, *, tail: bool) -> None:
+    def report_damaged(self, tp: TopicPartition, error: DamagedError, *, tail: bool) -> None:
         """Record that a partition has unreadable contents: it is set aside, and all others are read on."""
         subject = reading(tp, tail=tail)
         self.damaged[subject] = tp
-        self.say(subject, str(error))
+        self.report_trouble(subject, str(error))
 
     def forget(self, subject: object) -> str | None:
         """Remove a trouble; return its text if there was one."""
         self.damaged.pop(subject, None)
         return self.trouble.pop(subject, None)
 
-    def well(self, subject: object) -> None:
+    def clear_trouble(self, subject: object) -> None:
         """Remove a trouble, and log that it is over if there was one."""
         text = self.forget(subject)
         if text is not None:

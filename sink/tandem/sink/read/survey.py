@@ -11,9 +11,9 @@ import structlog
 
 from tandem.backup_avro.chain.entries import GroupOffset
 from tandem.backup_avro.errors import TandemError
-from tandem.sink import clock
 from tandem.sink.kafka.cluster.guarded_topics import ClusterView, GuardedTopics
-from tandem.sink.meters import NOBODY, Meters
+from tandem.sink.process import clock
+from tandem.sink.process.meters import NOBODY, Meters
 
 _LOG = structlog.get_logger()
 _RETRY_S = 1.0
@@ -24,11 +24,13 @@ class ClusterSurvey:
     """Result of one survey.
 
     `groups` is None when the groups were not due or could not be read; the value of one group is None when that group
-    could not be read. `asked` is when the topics were requested, by `sink.clock`.
+    could not be read. `unrecorded`: group -> why its positions are not in the backup, as of the same time. `asked` is
+    when the topics were requested, by `sink.process.clock`.
     """
 
     found: GuardedTopics
     groups: Mapping[str, tuple[GroupOffset, ...] | None] | None
+    unrecorded: Mapping[str, str] = field(default_factory=dict)
     asked: float = field(default_factory=clock.now)
 
 
@@ -62,11 +64,11 @@ class ClusterSurveyor:
         self._stopped.set()
         self._wake.set()
 
-    def hurry(self) -> None:
+    def survey_soon(self) -> None:
         """Survey again soon, because the last survey is outdated."""
         self._wake.set()
 
-    def take(self) -> ClusterSurvey | None:
+    def take_survey(self) -> ClusterSurvey | None:
         """Return the newest survey, None if it was returned before."""
         with self._lock:
             latest, self._latest = self._latest, None
@@ -98,18 +100,16 @@ class ClusterSurveyor:
         if self._groups_interval_s is None or time.monotonic() < self._groups_at:
             return
         try:
-            groups = {
-                name: None if offsets is None else tuple(offsets)
-                for name, offsets in self._cluster.group_offsets(found.topics).items()
-            }
+            answer = self._cluster.group_offsets(found.topics)
+            groups = {name: None if offsets is None else tuple(offsets) for name, offsets in answer.offsets.items()}
         except TandemError as error:
             _LOG.warning("cannot read consumer-group offsets", error=error)
             return
         self._groups_at = time.monotonic() + self._groups_interval_s
-        self._hand_out(ClusterSurvey(found=found, groups=groups, asked=asked))
+        self._hand_out(ClusterSurvey(found=found, groups=groups, unrecorded=answer.unrecorded, asked=asked))
 
     def _hand_out(self, survey: ClusterSurvey) -> None:
         with self._lock:
             if survey.groups is None and self._latest is not None:
-                survey = replace(survey, groups=self._latest.groups)
+                survey = replace(survey, groups=self._latest.groups, unrecorded=self._latest.unrecorded)
             self._latest = survey

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 import structlog
 
 from tandem.backup_avro.errors import DamagedError, TransientError
-from tandem.sink import clock
 from tandem.sink.kafka.fetch.events import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
 from tandem.sink.kafka.lookup.leader_epochs import log_holds
+from tandem.sink.process import clock
 from tandem.sink.read import log_identity
 from tandem.sink.read.deferred_responses import DeferredResponses
 from tandem.sink.read.open_transactions import HeldOffset, OpenTransactions
@@ -31,7 +31,7 @@ _BROKERS = "brokers"
 _COMPARE_RETRY_S = 1.0
 
 
-class TailLane:
+class TailReader:
     """Reads tails. `moved` collects (partition, new leader, its epoch) of leader changes, for the scan lane.
 
     `patience_s` is how long an open transaction may hold a partition back before that is a trouble.
@@ -53,7 +53,7 @@ class TailLane:
 
     def hanging(self) -> frozenset[TopicPartition]:
         """Return the partitions that an open transaction holds back for too long; any thread may call it."""
-        return self._held.told()
+        return self._held.reported()
 
     def add(self, tp: TopicPartition, progress: PartitionProgress) -> None:
         """Begin to read a partition at its position, once its log is known to be the one that was read before.
@@ -82,14 +82,14 @@ class TailLane:
 
     def step(self, timeout_s: float) -> None:
         """Process the events that arrive within `timeout_s`."""
-        for event in self._deferred.in_turn(self._source.poll(timeout_s)):
+        for event in self._deferred.order_events(self._source.poll(timeout_s)):
             if isinstance(event, AtHead):
                 self._at_head(event)
                 continue
             if isinstance(event, FetchFault) and event.partition < 0:
                 self._trouble_since = clock.now()
                 self._context.meters.retried("brokers")
-                self._context.say(_BROKERS, event.detail)
+                self._context.report_trouble(_BROKERS, event.detail)
                 continue
             tp = TopicPartition(event.topic, event.partition)
             progress = self._context.progress_of.get(tp)
@@ -101,14 +101,14 @@ class TailLane:
                 continue
             elif tp in self._doubtful:
                 self._doubtful[tp] = True
-            elif self._deferred.leaves(event):
+            elif self._deferred.must_defer(event):
                 self._source.seek(tp, progress.offset, progress.epoch)
             else:
                 self._read(event, tp, progress)
         if self._trouble_since is not None:
             self._look_whether_over(self._trouble_since)
         for tp, held in self._held.due(clock.now()):
-            self._tell_held(tp, held)
+            self._log_held(tp, held)
         self._compare()
         self._skip()
         self._retry()
@@ -117,7 +117,7 @@ class TailLane:
         """End the trouble with a broker, or all of them, if every partition has been at head after it."""
         if all(progress.frozen or progress.head_mono > since for progress in self._context.progress_of.values()):
             self._trouble_since = None
-            self._context.well(_BROKERS)
+            self._context.clear_trouble(_BROKERS)
 
     def _at_head(self, event: AtHead) -> None:
         at = self._context.at(event.requested_at)
@@ -133,7 +133,7 @@ class TailLane:
                     )
                 progress.at_head(offset=offset, requested=event.requested_at, received=event.received_at, at=at)
                 # The trouble ends here, not with the next record, which may come days later.
-                self._context.well(reading(tp, tail=True))
+                self._context.clear_trouble(reading(tp, tail=True))
 
     def _doubt(self, tp: TopicPartition, progress: PartitionProgress) -> None:
         """Ignore all responses of a log until it is known to be the one that was read so far.
@@ -201,20 +201,22 @@ class TailLane:
                 continue
             if self._context.may_skip(progress, seen, to=end, tail=True):
                 self._epoch_unknown.discard(tp)
-                progress.read(offset=end, epoch=epoch)
+                progress.advance_to(offset=end, epoch=epoch)
                 self._source.advance(tp, end, progress.epoch)
                 at = self._context.at(seen.requested)
                 progress.at_head(offset=end, requested=seen.requested, received=seen.received, at=at)
 
     def _read(self, fetched: Fetched, tp: TopicPartition, progress: PartitionProgress) -> None:
         try:
-            result = self._context.take(fetched, key=progress.key, scan=None, start=progress.offset, until=None)
+            result = self._context.transcode_and_buffer(
+                fetched, key=progress.key, scan=None, start=progress.offset, until=None
+            )
         except DamagedError as error:
-            self._context.say_damaged(tp, error, tail=True)
+            self._context.report_damaged(tp, error, tail=True)
             self._retry_at[tp] = clock.now() + DAMAGED_RETRY_S
             return
         newest = self._context.record_keys.of(last_record(result.segments))
-        progress.read(offset=result.next_offset, epoch=result.leader_epoch, newest=newest)
+        progress.advance_to(offset=result.next_offset, epoch=result.leader_epoch, newest=newest)
         if result.leader_epoch >= 0:
             self._epoch_unknown.discard(tp)
         if fetched.evidence is not None:
@@ -233,7 +235,7 @@ class TailLane:
         progress.high_watermark, progress.end_offset = fetched.high_watermark, fetched.end_offset
         ended = self._held.seen(tp, stable=fetched.end_offset, high=fetched.high_watermark, now=fetched.received_at)
         if ended is not None:
-            self._tell_free(tp, ended, fetched.received_at)
+            self._log_released(tp, ended, fetched.received_at)
         # A leader that was just elected may name an end below the position: it does not know its own log yet.
         if progress.offset == fetched.end_offset:
             self._context.reads_on(tp, tail=True)
@@ -245,7 +247,7 @@ class TailLane:
             )
         self._source.advance(tp, progress.offset, progress.epoch)
 
-    def _tell_held(self, tp: TopicPartition, held: HeldOffset) -> None:
+    def _log_held(self, tp: TopicPartition, held: HeldOffset) -> None:
         since = datetime.fromtimestamp(self._context.at(held.since) / 1000, UTC).isoformat(timespec="seconds")
         self._context.trouble[_held(tp)] = (
             f"{tp.topic}-{tp.partition}: an open transaction holds back what comes from offset {held.offset} on, "
@@ -260,7 +262,7 @@ class TailLane:
             remedy="find its producer (kafka-transactions.sh find-hanging) and let it end, or abort the transaction",
         )
 
-    def _tell_free(self, tp: TopicPartition, held: HeldOffset, now: float) -> None:
+    def _log_released(self, tp: TopicPartition, held: HeldOffset, now: float) -> None:
         self._context.trouble.pop(_held(tp), None)
         _LOG.info(
             "the open transaction has ended",
@@ -295,12 +297,12 @@ class TailLane:
                 self._doubt(tp, progress)
             case FaultKind.OUT_OF_RANGE:
                 # The log's bounds are unknown, or the position lies between them: the log was not truncated.
-                self._context.say(reading(tp, tail=True), f"{tp.topic}-{tp.partition}: {fault.detail}")
+                self._context.report_trouble(reading(tp, tail=True), f"{tp.topic}-{tp.partition}: {fault.detail}")
                 self._retry_at[tp] = clock.now() + DAMAGED_RETRY_S
             case FaultKind.TOO_LARGE:
-                self._context.say_damaged(tp, DamagedError(fault.detail, code="TDM-B013"), tail=True)
+                self._context.report_damaged(tp, DamagedError(fault.detail, code="TDM-B013"), tail=True)
             case _:
-                self._context.say(reading(tp, tail=True), f"{tp.topic}-{tp.partition}: {fault.detail}")
+                self._context.report_trouble(reading(tp, tail=True), f"{tp.topic}-{tp.partition}: {fault.detail}")
 
     def _skip_to(self, log_start: int, tp: TopicPartition, progress: PartitionProgress) -> None:
         why = f"the log start moved to {log_start} before offsets from {progress.offset} on were read"
@@ -312,7 +314,7 @@ class TailLane:
         else:
             progress.lost = why
             _LOG.error("records were deleted before they were read", **where)
-        progress.read(offset=log_start, epoch=-1)
+        progress.advance_to(offset=log_start, epoch=-1)
         self._empty.pop(tp, None)
         self._epoch_unknown.add(tp)
         self._source.seek(tp, log_start, progress.epoch)

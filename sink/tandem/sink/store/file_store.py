@@ -18,8 +18,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from tandem.backup_avro.errors import TandemError
-from tandem.sink import clock
 from tandem.sink.encryption.key_ring import NO_KEYS, KeyRing
+from tandem.sink.process import clock
 from tandem.sink.store.object_keys import check_folder, check_key, check_prefix, check_range, is_key
 from tandem.sink.store.object_store import (
     ObjectInfo,

@@ -59,6 +59,7 @@ cdef struct Piece:
     int64_t min_timestamp
     int64_t max_timestamp
     size_t largest
+    int codecs
 
 cdef struct Pieces:
     Piece *items
@@ -371,6 +372,7 @@ def transcode(
     cdef uint64_t past = 0  # the first offset after the batches so far
     cdef int32_t length, last_delta, count, leader_epoch = -1
     cdef int attributes
+    cdef int64_t before
     cdef bint is_abort_marker = False, cut = False
     cdef size_t room = output_limit
     cdef Verdict verdict = FINE
@@ -392,6 +394,7 @@ def transcode(
     pieces.items, pieces.count, pieces.room = NULL, 0, 0
     piece.records = piece.tombstones = piece.first = piece.last = piece.min_timestamp = piece.max_timestamp = 0
     piece.start = piece.end = piece.last_at = piece.largest = 0
+    piece.codecs = 0
     txns.listed, txns.reached, txns.active_count = len(aborted), 0, 0
     txns.producers = txns.firsts = txns.active = NULL
     try:
@@ -457,6 +460,7 @@ def transcode(
                             plain = decompress((<const char *>body)[: body_end - body], attributes & COMPRESSION_MASK)
                             body = &plain[0] if plain.shape[0] else batch
                             body_end = body + plain.shape[0]
+                    before = piece.records
                     verdict = encode(
                         body,
                         body_end,
@@ -474,6 +478,8 @@ def transcode(
                         &room,
                         &cut,
                     )
+                    if piece.records > before:
+                        piece.codecs |= 1 << (attributes & COMPRESSION_MASK)
                     if verdict == FINE and cut:
                         last_offset = piece.last
                     if verdict == FINE and out.size - piece.start >= piece_bytes:
@@ -482,6 +488,7 @@ def transcode(
                         piece.start = out.size
                         piece.records = piece.tombstones = 0
                         piece.largest = 0
+                        piece.codecs = 0
                 if verdict == FINE:
                     at = end
                     past = <uint64_t>last_offset + 1
@@ -511,6 +518,7 @@ def transcode(
                     min_timestamp=piece.min_timestamp,
                     max_timestamp=piece.max_timestamp,
                     largest=piece.largest,
+                    codecs=piece.codecs,
                 )
             )
         return Transcoded(segments=tuple(segments), next_offset=next_offset, leader_epoch=leader_epoch)

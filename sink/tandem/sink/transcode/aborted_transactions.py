@@ -28,7 +28,7 @@ class AbortedTransactions:
         self._listed = sorted(listed, key=lambda entry: entry[1], reverse=True)
         self._aborted: set[int] = set()
 
-    def reach(self, offset: int) -> None:
+    def open_up_to(self, offset: int) -> None:
         """Open each listed transaction that begins at `offset` or below."""
         while self._listed and self._listed[-1][1] <= offset:
             self._aborted.add(self._listed.pop()[0])
@@ -37,7 +37,7 @@ class AbortedTransactions:
         """Return whether the records of a producer belong to an aborted transaction now."""
         return producer_id in self._aborted
 
-    def end(self, producer_id: int) -> None:
+    def end_transaction(self, producer_id: int) -> None:
         """End the transaction of a producer, at its ABORT marker."""
         self._aborted.discard(producer_id)
 

@@ -268,6 +268,7 @@ def _encode(  # noqa: C901, PLR0912, PLR0915 - a call for each varint would doub
         min_timestamp=min_timestamp,
         max_timestamp=max_timestamp,
         largest=largest,
+        codecs=0,  # the caller, which reads the batch's attributes, sets them
     )
     return EncodedBatch(segment, weight, cut)
 

@@ -7,6 +7,7 @@ both formats, its length included, so records are parsed only as far as fields c
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from typing import Final
 
 import google_crc32c
@@ -140,10 +141,10 @@ class ReferenceTranscoder:
                 f"it claims {count} records and {last_delta} as its last offset's distance", code="TDM-B024"
             )
         if transactions is not None:
-            transactions.reach(last_offset)
+            transactions.open_up_to(last_offset)
         if attributes & layout.CONTROL:
             if transactions is not None and count and is_abort_marker(covered):
-                transactions.end(producer_id)
+                transactions.end_transaction(producer_id)
             return last_offset, _NOTHING
         skipped = (
             transactions is not None and attributes & layout.TRANSACTIONAL and transactions.is_aborted(producer_id)
@@ -184,6 +185,8 @@ class ReferenceTranscoder:
                 code="TDM-B025",
                 remedy=_LARGE_REMEDY if isinstance(flaw, TooLargeError) else flaw.remedy,
             ) from error
+        if encoded.segment is not None:
+            encoded = encoded._replace(segment=replace(encoded.segment, codecs=1 << codec))
         return last_offset, encoded
 
 

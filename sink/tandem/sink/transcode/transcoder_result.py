@@ -17,6 +17,7 @@ class Segment:
 
     Two concatenated bodies are one body. It has at least one record. Timestamps in ms, -1 for none. `last_at` is the
     byte of the body at which the last record begins. `largest`: bytes of the largest record in its batch, uncompressed.
+    `codecs`: the compression codecs of the batches, see `Part.codecs`.
     """
 
     body: bytes
@@ -28,6 +29,7 @@ class Segment:
     min_timestamp: int
     max_timestamp: int
     largest: int
+    codecs: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

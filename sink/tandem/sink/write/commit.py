@@ -31,12 +31,12 @@ from tandem.backup_avro.chain.entries import (
     Topic,
 )
 from tandem.backup_avro.errors import PermanentError, TandemError, TransientError
-from tandem.sink import clock
 from tandem.sink.encryption.errors import KeyUnavailableError
 from tandem.sink.encryption.objects import new_seal
 from tandem.sink.kafka.cluster.guarded_topics import ClusterView
 from tandem.sink.kafka.errors.cluster_errors import ClusterAuthenticationError
-from tandem.sink.meters import NOBODY, Meters, Target
+from tandem.sink.process import clock
+from tandem.sink.process.meters import NOBODY, Meters, Target
 from tandem.sink.store.chain.chain_writer import ChainWriter, StoppedError
 from tandem.sink.store.object_store import ObjectStore, StoreTransientError, put_new
 from tandem.sink.write.confirm import what_is_wrong
@@ -79,6 +79,7 @@ class CommitDraft:
     skew: int | None = None
     topics: tuple[Topic, ...] = ()
     groups: dict[str, tuple[GroupOffset, ...]] = field(default_factory=dict)
+    unrecorded: dict[str, str] | None = None
     marks: tuple[Mark, ...] = ()
     taints: tuple[Taint, ...] = ()
     names: dict[str, str] = field(default_factory=dict)
@@ -206,18 +207,20 @@ class Committer:
         taints = tuple(taint for taint in (*missing, *draft.taints) if taint.key.topic_id not in lost)
         if taints:
             self._writer.append(_entry(EntryKind.TAINTED, taints=taints))
-            self._tell(taints, draft.names)
+            self._log_taints(taints, draft.names)
         objects = tuple(_without(item, lost) for item in stored)
         # The news of a topic that is left out stay out too: they hold a guarantee under which no record was read yet.
         topics = tuple(topic for topic in draft.topics if topic.removed or topic.topic_id not in lost)
+        news_of_groups = draft.groups or draft.unrecorded is not None
         entry = _entry(
-            EntryKind.COMMIT if objects or positions or topics or draft.groups else EntryKind.CONFIRM,
+            EntryKind.COMMIT if objects or positions or topics or news_of_groups else EntryKind.CONFIRM,
             objects=tuple(item for item in objects if item.parts),
             positions=positions,
             head_at=None if lost else draft.head_at,  # it would hold for the positions that are left out
             skew=draft.skew,
             topics=topics,
             groups=draft.groups,
+            unrecorded=draft.unrecorded,
             marks=tuple(_mark_without(mark, lost) for mark in draft.marks),
         )
         written = self._writer.append(entry)
@@ -250,12 +253,14 @@ class Committer:
     def _look_up(self, item: StoredObject) -> str | StoreTransientError | None:
         patience_s = self._patience_s({part.key.topic_id for part in item.parts})
         try:
-            info = self._insist(item.key, _FOR_LOOKING_UP, lambda: self._store.head(item.key), patience_s=patience_s)
+            info = self._retry_until_done(
+                item.key, _FOR_LOOKING_UP, lambda: self._store.head(item.key), patience_s=patience_s
+            )
         except StoreTransientError as error:
             return error
         return what_is_wrong(item, None if info is None else info.size)
 
-    def _tell(self, taints: tuple[Taint, ...], names: dict[str, str]) -> None:
+    def _log_taints(self, taints: tuple[Taint, ...], names: dict[str, str]) -> None:
         first = taints[0]
         _LOG.warning(
             "tainted: deleted keys may come back in what is stored from now on, or records are missing",
@@ -304,11 +309,13 @@ class Committer:
         Its bytes are released as soon as the store has them.
         """
         key = assembly.key
-        built = assembly.build(self._insist(key, _FOR_A_KEY, lambda: new_seal(self._store, key)))
+        built = assembly.build(self._retry_until_done(key, _FOR_A_KEY, lambda: new_seal(self._store, key)))
         began = time.monotonic()
         try:
             patience_s = self._patience_s({of.topic_id for of, _ in assembly.groups})
-            self._insist(key, _FOR_STORING, lambda: put_new(self._store, key, built.data), patience_s=patience_s)
+            self._retry_until_done(
+                key, _FOR_STORING, lambda: put_new(self._store, key, built.data), patience_s=patience_s
+            )
         except StoppedError:
             raise
         except (PermanentError, StoreTransientError) as error:
@@ -316,7 +323,7 @@ class Committer:
         self._meters.uploaded(time.monotonic() - began)
         return built.item
 
-    def _insist(self, key: str, wait: _Wait, step: Callable[[], _T], *, patience_s: float = math.inf) -> _T:
+    def _retry_until_done(self, key: str, wait: _Wait, step: Callable[[], _T], *, patience_s: float = math.inf) -> _T:
         """Repeat `step` for an object until it works: giving up would lose its records.
 
         Raises the error of `step` if it goes on for `patience_s` while the store takes other objects.

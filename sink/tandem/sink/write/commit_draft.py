@@ -10,7 +10,6 @@ from dataclasses import replace
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import GroupOffset, PartitionKey, Position, Topic
 from tandem.backup_avro.chain.generation import Generation
-from tandem.sink import clock
 from tandem.sink.kafka.cluster.guarded_topics import (
     ANY_GROUP,
     expires,
@@ -18,7 +17,8 @@ from tandem.sink.kafka.cluster.guarded_topics import (
     own_config,
     tombstone_guarantee_s,
 )
-from tandem.sink.read.marks import Marks
+from tandem.sink.process import clock
+from tandem.sink.read.marks import MarkRecorder
 from tandem.sink.read.partition_progress import CONFIRM_CEILING_S, PartitionProgress
 from tandem.sink.read.reader_context import ReaderContext
 from tandem.sink.read.survey import ClusterSurvey
@@ -50,7 +50,7 @@ class CommitDrafter:
         self._copies = copies
         self._state = state
         self._max_objects = max_objects
-        self._marks = Marks(flush_interval_s=flush_interval_s)
+        self._marks = MarkRecorder(flush_interval_s=flush_interval_s)
         self._topics = dict(state.topics)
         self._longer: dict[str, tuple[float | None, float]] = {}
         self._asked: dict[str, float] = {}
@@ -59,6 +59,7 @@ class CommitDrafter:
         self.guarded: tuple[Topic, ...] = ()
         self._groups = {name: tuple(offsets.values()) for name, offsets in state.groups.items()}
         self._groups_seen = self._groups
+        self._unrecorded = self._unrecorded_seen = dict(state.unrecorded)
 
     def survey(self, survey: ClusterSurvey) -> list[Topic]:
         """Apply a survey; return the topics that are gone since the last one."""
@@ -67,12 +68,17 @@ class CommitDrafter:
         described = {topic.topic_id for topic in survey.found.topics}
         self._asked = {of: survey.asked if of in described else self._asked.get(of, -math.inf) for of in present}
         gone = [topic for name, topic in self._topics.items() if name not in present and not topic.removed]
-        told = (self._told(topic, now) for topic in present.values())
+        told = (self._topic_to_record(topic, now) for topic in present.values())
         for topic in [*told, *(replace(topic, removed=True) for topic in gone)]:
             if self._topics.get(topic.topic_id) != topic:
                 self._topics[topic.topic_id] = self._news[topic.topic_id] = topic
         self.guarded = tuple(present.values())
         if survey.groups is not None:
+            # What can't be listed now is as it was: no answer is no proof that a group is gone.
+            still = self._unrecorded_seen if survey.groups.get(ANY_GROUP, ()) is None else {}
+            self._unrecorded_seen = {name: why for name, why in still.items() if name not in survey.groups} | dict(
+                survey.unrecorded
+            )
             kept = self._on_unasked(present.keys() - {topic.topic_id for topic in survey.found.topics}, survey.groups)
             answered = self._still_known(survey.groups) | {
                 name: offsets for name, offsets in survey.groups.items() if offsets
@@ -84,11 +90,11 @@ class CommitDrafter:
         for progress in self._context.progress_of.values():
             if progress.key.topic_id in present:
                 config = present[progress.key.topic_id].config
-                progress.guarantee(tombstone_guarantee_s(config), now=now)
+                progress.set_guarantee(tombstone_guarantee_s(config), now=now)
                 progress.expires = expires(config)
         return gone
 
-    def _told(self, topic: Topic, now: float) -> Topic:
+    def _topic_to_record(self, topic: Topic, now: float) -> Topic:
         """Return a topic as the chain is to record it: a longer tombstone guarantee only once no gap began before it.
 
         A process that continues the chain judges by the recorded guarantee what was missed since, and which part of a
@@ -120,7 +126,7 @@ class CommitDrafter:
                 return topic.config
         return None
 
-    def untold(self, topic_id: str) -> None:
+    def reset_topic(self, topic_id: str) -> None:
         """Reset a topic whose news a commit has left out to the chain's state, so that they are committed again."""
         self._topics.pop(topic_id, None)
         known = self._state.topics.get(topic_id)
@@ -178,14 +184,15 @@ class CommitDrafter:
         """Take a mark, about once a second. Before COMPLETE none is taken: no restore can stop there."""
         now = self._context.now()
         if self._marks.due(now) and self._state.complete:
-            self._marks.take(now, self._context.progress_of.values())
+            self._marks.record_mark(now, self._context.progress_of.values())
 
-    def news(self) -> bool:
+    def has_changes(self) -> bool:
         """Return whether there is anything to commit besides being at head."""
         return bool(
             self._context.buffer.bytes
             or self._news
             or self._groups != self._groups_seen
+            or self._unrecorded != self._unrecorded_seen
             or any(progress.changed() for progress in self._context.progress_of.values())
         )
 
@@ -228,19 +235,22 @@ class CommitDrafter:
         draft = CommitDraft(
             stored=tuple(item for items in adopted.values() for item in items),
             objects=tuple(self._context.buffer.cut(_Names(self._state, names), max_objects=self._max_objects)),
-            positions=(self._unread() if unnamed else {}) | {progress.key: progress.record() for progress in named},
+            positions=(self._unread() if unnamed else {})
+            | {progress.key: progress.record_commit() for progress in named},
             head_at=min((progress.head_at for progress in unnamed), default=None),
             skew=self._context.skew() if named or unnamed else None,
             topics=tuple(self._news.values()),
             groups=groups,
+            unrecorded=None if self._unrecorded == self._unrecorded_seen else self._unrecorded_seen,
             marks=self._marks.cut(),
             taints=taints,
             names={progress.key.topic_id: progress.topic for progress in named},
         )
         self._news = {}
         self._groups = self._groups_seen
+        self._unrecorded = self._unrecorded_seen
         said = (draft.objects, draft.stored, draft.positions, draft.topics, draft.groups, draft.head_at)
-        return draft if any(said) else None
+        return draft if any(said) or draft.unrecorded is not None else None
 
     def _unread(self) -> dict[PartitionKey, Position]:
         """Return the chain's positions of partitions not read now: the common `head_at` must not hold for them."""

@@ -71,7 +71,7 @@ class ReadBack:
         self._store = store
         self._sound: set[tuple[str, str]] = set()
 
-    def left(self, state: Generation) -> list[StoredObject]:
+    def not_read_back(self, state: Generation) -> list[StoredObject]:
         """Return the objects that were not read back yet."""
         return [item for item in state.objects.values() if (item.key, item.sha256) not in self._sound]
 
@@ -86,7 +86,7 @@ class ReadBack:
         with ThreadPoolExecutor(_READERS, thread_name_prefix="confirm") as pool:
             list(pool.map(read, items))
 
-    def rest(self, items: Iterable[StoredObject]) -> None:
+    def read_back(self, items: Iterable[StoredObject]) -> None:
         """Read objects back. Raises ObjectLostError for the first one with other bytes than were sent."""
         with ThreadPoolExecutor(_READERS, thread_name_prefix="confirm") as pool:
             list(pool.map(self._read, items))
@@ -125,7 +125,7 @@ def confirm_objects(store: ObjectStore, state: Generation, *, read_back: bool, d
         raise ObjectLostError(item, f"generation {state.number}: {item.key} {what}", code="TDM-B042", remedy=_REMEDY)
     if read_back:
         reading = done or ReadBack(store)
-        reading.rest(reading.left(state))
+        reading.read_back(reading.not_read_back(state))
     return len(objects)
 
 

@@ -26,6 +26,7 @@ from tandem.backup_avro.chain.entries import (
     Part,
     StoredObject,
     Topic,
+    codecs_of,
     largest_of,
     sha256_hex,
     uncompressed_of,
@@ -129,7 +130,7 @@ class Merger:
         self._wake.set()
 
     @property
-    def lost(self) -> tuple[ObjectLoss, ...]:
+    def lost_objects(self) -> tuple[ObjectLoss, ...]:
         """Objects found missing or with other bytes twice. They stay as they are, and the rest is merged."""
         return tuple(self._lost.values())
 
@@ -155,7 +156,7 @@ class Merger:
 
     def step(self) -> bool:
         """Merge once; return whether there may be more."""
-        job = self._ask(self._look, mine=Exception)
+        job = self._call_committer(self._next_job, mine=Exception)
         assert isinstance(job, _Job)
         self._try_sweep(job.replaced)
         if job.merge is None:
@@ -173,7 +174,7 @@ class Merger:
             reason="merged",
         )
         try:
-            self._ask(lambda writer: writer.append(entry), mine=ChainError)
+            self._call_committer(lambda writer: writer.append(entry), mine=ChainError)
         except ChainError as error:
             # A janitor was faster. The entry was not sent, so no chain names these objects.
             _LOG.info("the objects to merge were changed meanwhile", error=error)
@@ -194,10 +195,10 @@ class Merger:
         if key not in self._doubted:
             self._doubted.add(key)
             raise error
-        self._lost[key] = ObjectLoss(error.item, error.about(key))
+        self._lost[key] = ObjectLoss(error.item, error.text_about(key))
         _LOG.error("an object of this generation is lost", generation=self._claim.generation, error=error)
 
-    def _look(self, writer: ChainWriter) -> _Job:
+    def _next_job(self, writer: ChainWriter) -> _Job:
         state = writer.state
         assert state.opening is not None
         return _Job(
@@ -220,7 +221,7 @@ class Merger:
             )
         return plan_merge(state, self._rules, refused=lambda item: item.key in self._lost or plain(item))
 
-    def _ask(self, what: Callable[[ChainWriter], object], *, mine: type[Exception]) -> object:
+    def _call_committer(self, what: Callable[[ChainWriter], object], *, mine: type[Exception]) -> object:
         """Have the committer call `what` and return its result. Raises `mine`; other errors end the committer."""
         timed_call = _CommitterCall(done=threading.Event())
 
@@ -417,6 +418,7 @@ def _joined(group: tuple[MergePiece, ...], start: int, end: int) -> Part:
         sha256=None,
         largest=largest_of(parts),
         uncompressed=uncompressed_of(parts),
+        codecs=codecs_of(parts),
     )
 
 

@@ -59,6 +59,7 @@ class _Lane:
 
     __slots__ = (
         "blocks",
+        "codecs",
         "count",
         "first",
         "held",
@@ -82,6 +83,7 @@ class _Lane:
         self.count = 0
         self.tombstones = 0
         self.largest = 0
+        self.codecs = 0
         self.uncompressed = 0
         self.first = -1
         self.last = -1
@@ -100,6 +102,7 @@ class _Lane:
         self.count += segment.records
         self.tombstones += segment.tombstones
         self.largest = max(self.largest, segment.largest)
+        self.codecs |= segment.codecs
         self.uncompressed += len(segment.body)
         self.pending.append(segment.body)
         self.open_bytes += len(segment.body)
@@ -161,6 +164,7 @@ class ObjectAssembly:
                         scan=scan,
                         largest=lane.largest,
                         uncompressed=lane.uncompressed,
+                        codecs=lane.codecs,
                     )
                 )
         data = canvas.finish()

@@ -14,7 +14,7 @@ _NAMED = 5
 
 @dataclass(slots=True, kw_only=True)
 class _Resting:
-    """One topic: why the store refuses it, how often in a row, and when it is read again (seconds by `sink.clock`)."""
+    """Why the store refuses a topic, how often in a row, and when it is read again (seconds by `process.clock`)."""
 
     name: str
     why: str
@@ -50,12 +50,12 @@ class TopicsAside:
         for topic_id in self._topics.keys() & set(topic_ids):
             del self._topics[topic_id]
 
-    def keep(self, guarded: Collection[str]) -> None:
+    def forget_unguarded(self, guarded: Collection[str]) -> None:
         """Forget the topics that are no longer guarded."""
         for topic_id in self._topics.keys() - set(guarded):
             del self._topics[topic_id]
 
-    def rests(self, topic_id: str, now: float) -> bool:
+    def is_set_aside(self, topic_id: str, now: float) -> bool:
         """Return whether a topic must not be read now."""
         found = self._topics.get(topic_id)
         return found is not None and now < found.until

@@ -103,7 +103,7 @@ class ConnectorReader:
         listing = self.listing()
         wanted = choose_files.files_to_read(listing, self.reading, self._wants)
         if not wanted:
-            raise nothing_there(self._address, listing)
+            raise no_files_error(self._address, listing)
         files = self.files(wanted, self._known())
         choose_files.refuse_faults([finding for file in files for finding in file.findings])
         partitions, notes = [], choose_files.notes_on(listing)
@@ -232,7 +232,7 @@ def list_root(store: ObjectStore, reading: ConnectorReading) -> FileListing:
     )
 
 
-def nothing_there(address: StoreAddress, listing: FileListing, missing: Collection[str] = ()) -> ConfigError:
+def no_files_error(address: StoreAddress, listing: FileListing, missing: Collection[str] = ()) -> ConfigError:
     """Return the error for a root, or a choice of topics, without files; `missing` are topics that were named."""
     if listing.files:
         topics = sorted({item.place.topic for item in listing.files})
@@ -262,10 +262,10 @@ _FIRST_CLAIM: Final = layout.claim_key("", 1)
 
 
 def _look_all(address: StoreAddress, task: Sequence[ListedFile]) -> list[ConnectorFile]:
-    return [look_one(address, item) for item in task]
+    return [examine_one(address, item) for item in task]
 
 
-def look_one(address: StoreAddress, item: ListedFile) -> ConnectorFile:
+def examine_one(address: StoreAddress, item: ListedFile) -> ConnectorFile:
     """Read one file and return its figures and faults. Raises errors of the store."""
     assert address.connector is not None
     try:

@@ -14,7 +14,7 @@ from tandem.backup_avro.errors import PermanentError
 from tandem.backup_avro.json_fields import in_json
 from tandem.spark_jobs.connector import choose_files
 from tandem.spark_jobs.connector.choose_files import FileListing
-from tandem.spark_jobs.connector.connector_reader import ConnectorReader, nothing_there
+from tandem.spark_jobs.connector.connector_reader import ConnectorReader, no_files_error
 from tandem.spark_jobs.connector.file_findings import ConnectorFile, FileFault, FileFinding
 from tandem.spark_jobs.connector.overlapping_files import SettledFiles, overlapping_groups
 from tandem.spark_jobs.reading.object_reader import StoreAddress
@@ -95,7 +95,7 @@ def verify_files(address: StoreAddress, reader: ConnectorReader, *, topics: Coll
     missing = set(topics or ()) - {item.place.topic for item in listing.files}
     wanted = choose_files.files_to_read(listing, reader.reading, lambda topic: topics is None or topic in topics)
     if missing or not (wanted or listing.strays):
-        raise nothing_there(address, listing, missing)
+        raise no_files_error(address, listing, missing)
     files = reader.files(wanted)
     findings = [*_strays(listing), *(finding for file in files for finding in file.findings)]
     results, choices = [], {}

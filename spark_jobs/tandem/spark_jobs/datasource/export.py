@@ -71,7 +71,7 @@ def prepare(options: Mapping[str, str]) -> PlannedExport:
     return PlannedExport(options=options, found=found, selection=selection)
 
 
-def place(to: str) -> str:
+def target_url(to: str) -> str:
     """Return the URL that Spark writes to: a URL unchanged, a path of this machine as `file:`.
 
     Raises RefusedError if a local path exists, because existing files are never overwritten, and ConfigError if the URL
@@ -96,7 +96,7 @@ def place(to: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportRequest:
-    """An export to a new folder `to`, which `place` returned. `latest`: write only the newest record of each key."""
+    """An export to a new folder `to`, a `target_url`. `latest`: write only the newest record of each key."""
 
     planned: PlannedExport
     form: ExportFormat
@@ -134,7 +134,7 @@ def export(spark: SparkSession, request: ExportRequest, *, tell: Tell | None = N
             functions.count_if(functions.col("value").isNull()).alias("tombstones"),
         )
         try:
-            with _telling(spark, tell):
+            with _reporting_tasks(spark, tell):
                 _write(frame, request.form, to)
         except (PySparkException, Py4JError) as error:
             raise _plainer(error, to) from error
@@ -174,7 +174,7 @@ def _plainer(error: Exception, to: str) -> Exception:
 
 
 @contextmanager
-def _telling(spark: SparkSession, tell: Tell | None) -> Iterator[None]:
+def _reporting_tasks(spark: SparkSession, tell: Tell | None) -> Iterator[None]:
     """Report the number of completed tasks of this thread's jobs every two seconds while the block runs."""
     if tell is None:
         yield

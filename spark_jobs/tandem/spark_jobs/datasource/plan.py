@@ -88,7 +88,7 @@ def _check_named(selection: Selection, options: SourceOptions) -> None:
     missing = options.named - {topic for topic, _ in places}
     if missing:
         raise ConfigError(
-            f"kafka_backup: {selection.what} holds no topic {min(missing)!r}",
+            f"kafka_backup: {selection.source_text} holds no topic {min(missing)!r}",
             code="TDM-P047",
             remedy="`tandem status` lists the topics of each generation",
         )
@@ -101,14 +101,14 @@ def _check_named(selection: Selection, options: SourceOptions) -> None:
         if absent:
             topic, number = min(absent)
             raise ConfigError(
-                f"kafka_backup: {name} names {topic}:{number}, which {selection.what} does not have "
+                f"kafka_backup: {name} names {topic}:{number}, which {selection.source_text} does not have "
                 "or which is not read",
                 code="TDM-P048",
                 remedy="correct it; `tandem status` names partitions that are incomplete",
             )
     if options.pattern is not None and not places:
         raise ConfigError(
-            f"kafka_backup: topicsPattern {options.pattern!r} matches no topic of {selection.what}",
+            f"kafka_backup: topicsPattern {options.pattern!r} matches no topic of {selection.source_text}",
             code="TDM-P049",
             remedy="it is matched against whole names; `tandem status` lists the topics of each generation",
         )

@@ -73,7 +73,7 @@ def find_partitions(request: RecordsRequest, *, tell: Tell) -> tuple[FoundState,
     selection = state.select(wanted=lambda found: found.name == request.topic, removed=True)
     if not selection.partitions:
         raise ConfigError(
-            f"{selection.what} holds no complete partition of {request.topic}",
+            f"{selection.source_text} holds no complete partition of {request.topic}",
             code="TDM-P053",
             remedy="`tandem status` shows what is backed up; --generation names another one",
         )

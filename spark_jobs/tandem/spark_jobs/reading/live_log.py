@@ -71,9 +71,9 @@ class LiveLog:
             before, began = self.at, time.monotonic()
             for event in self._fetcher.poll(_POLL_S):
                 if isinstance(event, Fetched):
-                    yield from self._take(event, reach)
+                    yield from self._decode_fetched(event, reach)
                 elif isinstance(event, FetchFault):
-                    self._heed(event)
+                    self._raise_lasting_fault(event)
             waited = 0.0 if self.at > before else waited + time.monotonic() - began
             if waited > self._stall_s:
                 raise TimedOutError(
@@ -99,7 +99,7 @@ class LiveLog:
     def _name(self) -> str:
         return f"{self._place[0]}-{self._place[1]}"
 
-    def _take(self, event: Fetched, until: int) -> Iterator[Segment]:
+    def _decode_fetched(self, event: Fetched, until: int) -> Iterator[Segment]:
         found = self._transcoder.transcode(
             event.records,
             topic=event.topic,
@@ -114,7 +114,7 @@ class LiveLog:
         self._fetcher.advance(self._place, self.at)
         yield from found.segments
 
-    def _heed(self, fault: FetchFault) -> None:
+    def _raise_lasting_fault(self, fault: FetchFault) -> None:
         if fault.kind is FaultKind.OUT_OF_RANGE and fault.log_start is not None and fault.log_start > self.at:
             self.start = self.at = fault.log_start
             self._fetcher.seek(self._place, self.at)

@@ -263,7 +263,7 @@ class ObjectReader:
                 raise
             except DamagedError as error:
                 raise ChangedObjectError(
-                    f"{item.key}: {error.about(item.key)}", code=error.code, remedy=error.remedy
+                    f"{item.key}: {error.text_about(item.key)}", code=error.code, remedy=error.remedy
                 ) from error
             if hashlib.sha256(data).digest() != run.digest:
                 raise ChangedObjectError(

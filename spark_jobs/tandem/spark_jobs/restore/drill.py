@@ -17,6 +17,7 @@ from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.connector.connector_reader import ConnectorReader
 from tandem.spark_jobs.restore.job import RestoreListener, RestoreReport, RestoreRequest, restore
 from tandem.spark_jobs.restore.lease import forget_restores
+from tandem.spark_jobs.restore.plan.offset_mode import OffsetMode
 from tandem.spark_jobs.restore.plan.options import RestoreOptions
 from tandem.spark_jobs.restore.plan.plan import TopicNaming
 from tandem.spark_jobs.restore.prepare.prepare import PreparedRestore, prepare_restore
@@ -52,11 +53,18 @@ class DrillResult:
 def drill_options(options: RestoreOptions, drill_id: str) -> RestoreOptions:
     """Return the options of the drill's restore. ValueError unless `drill_id` is eight hex digits.
 
-    Deletions by the recorded retention need no consent in scratch topics, and no record of the restore is left.
+    Deletions by the recorded retention need no consent in scratch topics, which get no fillers, and no record of the
+    restore is left.
     """
     if _ID.fullmatch(drill_id) is None:
         raise ValueError(f"{drill_id!r} is not eight hex digits")
-    return replace(options, naming=TopicNaming(suffix=f"{SUFFIX}{drill_id}"), consent=True, leaves_record=False)
+    return replace(
+        options,
+        naming=TopicNaming(suffix=f"{SUFFIX}{drill_id}"),
+        consent=True,
+        leaves_record=False,
+        offsets=OffsetMode.DENSE,
+    )
 
 
 def prepare_drill(

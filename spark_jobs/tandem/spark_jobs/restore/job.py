@@ -13,14 +13,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from tandem.backup_avro.errors import PermanentError, RefusedError, TandemError, TimedOutError
+from tandem.backup_avro.errors import RefusedError, TandemError
 from tandem.backup_avro.selection.restorable_state import PartitionSelection
 from tandem.sink.store.chain import pins, restore_targets
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.connector.connector_reader import ConnectorReader
 from tandem.spark_jobs.reading.object_reader import StoreAddress
 from tandem.spark_jobs.reading.task_objects import with_used_parts_only
-from tandem.spark_jobs.restore import offset_map, restore_record
+from tandem.spark_jobs.restore import offset_map, restore_record, worker_calls
 from tandem.spark_jobs.restore.abandon import put_back
 from tandem.spark_jobs.restore.check import check_partition
 from tandem.spark_jobs.restore.check.check_partition import (
@@ -28,7 +28,6 @@ from tandem.spark_jobs.restore.check.check_partition import (
     CheckTask,
     ExpectedRecords,
     MapTask,
-    WrittenRange,
 )
 from tandem.spark_jobs.restore.groups import restore_groups
 from tandem.spark_jobs.restore.lease import forget_restores
@@ -37,15 +36,14 @@ from tandem.spark_jobs.restore.lease.lease_record import OvertakenError
 from tandem.spark_jobs.restore.lease.progress import LostEndError, PlanPhase, RestoreProgress
 from tandem.spark_jobs.restore.lease.restore_lease import RestoreLease
 from tandem.spark_jobs.restore.load import load
-from tandem.spark_jobs.restore.load.batch_producer import FencedError
 from tandem.spark_jobs.restore.load.load import LoadResult
 from tandem.spark_jobs.restore.load.load_task import LoadPace, LoadTask, SourcePartition
 from tandem.spark_jobs.restore.plan import plan as restore_plan
-from tandem.spark_jobs.restore.plan import stray_keys
+from tandem.spark_jobs.restore.plan.offset_mode import OffsetMode
 from tandem.spark_jobs.restore.plan.options import RestoreOptions
 from tandem.spark_jobs.restore.plan.plan import RestorePlan, TargetTopic, TopicPlan
-from tandem.spark_jobs.restore.plan.stray_keys import StrayKey, SurveyTask, TimestampDisorder
-from tandem.spark_jobs.restore.prepare import append, target_settings
+from tandem.spark_jobs.restore.plan.stray_keys import SurveyTask
+from tandem.spark_jobs.restore.prepare import append, filling, target_settings
 from tandem.spark_jobs.restore.prepare import prepare as restore_prepare
 from tandem.spark_jobs.restore.prepare.loading_config import LoadingConfig, wanted_of
 from tandem.spark_jobs.restore.prepare.prepare import PreparedRestore, check_consent, prepare_restore
@@ -175,6 +173,7 @@ class _RestoreRun:
         self._cluster = ClusterAddress(props=dict(target.props))
         self._notes: dict[str, list[str]] = {topic.target: [] for topic in self._plan.topics}
         self._refused: dict[str, Mapping[str, str]] = {}
+        self._filled: set[str] = set()
 
     def run(self) -> RestoreReport:
         """Carry out the run; if it fails, tell the listener that the restore is unfinished.
@@ -253,6 +252,13 @@ class _RestoreRun:
                     f"partition {number}: {'; '.join(map(str, others[:_NAMED]))}: another producer writes to this "
                     "topic; stop it, delete the topic and restore again"
                 )
+        for item in mismatches:
+            if item.marker_last:
+                self._notes[item.target].append(
+                    f"partition {item.partition} ends in the marker of a transaction at offset {item.end - 1}: an "
+                    "application that reads until it gets the record before the end waits for ever; delete the topic "
+                    "and restore again"
+                )
 
     def _begin(self) -> dict[str, TargetTopic]:
         merged = self._survey()
@@ -290,7 +296,9 @@ class _RestoreRun:
         self._told.phase("looking whether each key lies in one partition")
         tasks = self._survey_tasks(topics)
         spark = self._spark.sparkContext
-        strays = _sound(spark.parallelize(tasks, len(tasks)).mapPartitions(logged(_survey_all)).collect())
+        strays = worker_calls.results_of(
+            spark.parallelize(tasks, len(tasks)).mapPartitions(logged(worker_calls.survey_all)).collect()
+        )
         found = sorted({stray.topic_id for stray in strays if stray.offset is not None})
         for topic in topics:
             stray = next(
@@ -334,7 +342,9 @@ class _RestoreRun:
         tasks = self._survey_tasks(topics.values())
         self._told.phase("looking whether each partition is in the order of timestamps")
         spark = self._spark.sparkContext
-        for found in _sound(spark.parallelize(tasks, len(tasks)).mapPartitions(logged(_disorder_all)).collect()):
+        for found in worker_calls.results_of(
+            spark.parallelize(tasks, len(tasks)).mapPartitions(logged(worker_calls.find_disorders)).collect()
+        ):
             topic = topics[found.topic_id]
             raise RefusedError(
                 f"{topic.source.name}-{found.partition}: the record at offset {found.offset} {found.why}; keys lie in "
@@ -346,12 +356,23 @@ class _RestoreRun:
 
     def _load(self, targets: Mapping[str, TargetTopic]) -> list[LoadResult]:
         self._told.phase("loading")
+        for topic in self._plan.topics:
+            note = filling.obstacle(
+                self._target, topic, targets[topic.target], chosen=self._options.offsets is not None
+            )
+            self._notes[topic.target] += [] if note is None else [note]
+            if note is None and topic.offsets.mode is OffsetMode.FLOOR:
+                self._filled.add(topic.target)
         groups = [(topic, items) for topic in self._plan.topics for items in self._groups(topic)]
         pace, restore = self._pace(len(groups)), self._id(targets) if self._leaves_map else None
         tasks = [self._task(topic, targets[topic.target], items, pace, restore) for topic, items in groups]
         with self._following():
-            found = self._spark.sparkContext.parallelize(tasks, len(tasks)).mapPartitions(logged(_load_all)).collect()
-        return _sound(found)
+            found = (
+                self._spark.sparkContext.parallelize(tasks, len(tasks))
+                .mapPartitions(logged(worker_calls.load_all))
+                .collect()
+            )
+        return worker_calls.results_of(found)
 
     def _id(self, targets: Mapping[str, TargetTopic]) -> str:
         return offset_map.restore_id(self._plan.hash, {name: item.topic_id for name, item in targets.items()})
@@ -404,12 +425,14 @@ class _RestoreRun:
             count=topic.count if topic.repartitioned else None,
             spread=self._charge.spread,
             with_key=append.takes_keys_only(topic),
+            alone=self._plan.alone(topic),
+            floor=topic.target in self._filled,
             store=self._address,
             cluster=self._cluster,
             pace=replace(
                 pace,
                 batch_bytes=topic.batch_bytes(pace.batch_bytes),
-                compression=topic.compression(pace.compression),
+                compression=topic.compression(self._options.compression),
             ),
         )
 
@@ -444,6 +467,7 @@ class _RestoreRun:
     def _read_back(self, loaded: Sequence[LoadResult], targets: Mapping[str, TargetTopic]) -> list[CheckResult]:
         restore = self._id(targets)
         put = _by_place(loaded)
+        alone = {topic.target for topic in self._plan.topics if self._plan.alone(topic)}
         tasks = [
             CheckTask(
                 target=name,
@@ -456,6 +480,7 @@ class _RestoreRun:
                 shared=self._plan.append or len(expected) > 1,
                 among_others=self._plan.append,
                 cluster=self._cluster,
+                alone=name in alone,
             )
             for name, target in targets.items()
             for number, end in target.ends.items()
@@ -464,14 +489,23 @@ class _RestoreRun:
         spark = self._spark.sparkContext
         maps = check_partition.map_tasks(tasks, self._address, pair=self._plan.pair, restore=restore)
         if not maps:
-            return _sound(spark.parallelize(tasks, len(tasks)).mapPartitions(logged(_check_all)).collect())
+            return worker_calls.results_of(
+                spark.parallelize(tasks, len(tasks)).mapPartitions(logged(worker_calls.check_all)).collect()
+            )
         # One task's rows belong to many checks. Spark shuffles rows and checks by the check's number. The checks are
         # sent without credentials, since Spark may write shuffled data to disks.
         bare = [replace(task, cluster=ClusterAddress(props={})) for task in tasks]
         given: list[MapTask | tuple[int, CheckTask]] = [*maps, *enumerate(bare)]
         slices = min(len(maps), _SLICES * spark.defaultParallelism)
-        sent = spark.parallelize(given, slices).mapPartitions(logged(_scattered)).partitionBy(len(tasks), int).values()
-        return _sound(sent.mapPartitions(logged(partial(_check_shared, self._cluster))).collect())
+        sent = (
+            spark.parallelize(given, slices)
+            .mapPartitions(logged(worker_calls.scatter))
+            .partitionBy(len(tasks), int)
+            .values()
+        )
+        return worker_calls.results_of(
+            sent.mapPartitions(logged(partial(worker_calls.check_shared, self._cluster))).collect()
+        )
 
     def _leave_record(self, loaded: Sequence[LoadResult], targets: Mapping[str, TargetTopic]) -> None:
         """Put the record of the verified restore beside its offset map. An existing record stays."""
@@ -591,6 +625,8 @@ class _RestoreRun:
     def _report(self, topic: TopicPlan, loaded: Sequence[LoadResult]) -> TopicReport:
         mine = tuple(sorted((i for i in loaded if i.target == topic.target), key=lambda item: item.partition))
         notes = list(self._notes[topic.target])
+        if not self._plan.alone(topic):
+            notes.append(_MARKER_LAST)
         left_out = sum(item.left_out for item in mine)
         if append.takes_keys_only(topic) and left_out:
             what = "some of them, perhaps, because they have" if self._plan.shape.selects else "they have"
@@ -639,91 +675,12 @@ def _by_place(loaded: Iterable[LoadResult]) -> dict[tuple[str, int], list[Expect
     return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Failed:
-    """A task's permanent failure, returned as a result so that Spark does not retry the task."""
-
-    error: PermanentError | TimedOutError
-
-
-def _sound(found: Iterable[object]) -> list:  # type: ignore[type-arg]  # of whatever the tasks return
-    results = []
-    for item in found:
-        if isinstance(item, _Failed):
-            raise item.error
-        results.append(item)
-    return results
-
-
-def _load_all(tasks: Iterable[LoadTask]) -> Iterator[LoadResult | _Failed]:
-    for task in tasks:
-        try:
-            yield load.load_partition(task)
-        except FencedError:
-            raise  # fenced by a later attempt of this task, or by another run: the next attempt finds out which
-        except (PermanentError, TimedOutError) as error:
-            yield _Failed(error=error)
-
-
-def _survey_all(tasks: Iterable[SurveyTask]) -> Iterator[StrayKey | _Failed]:
-    for task in tasks:
-        try:
-            yield stray_keys.find_stray_key(task)
-        except PermanentError as error:
-            yield _Failed(error=error)
-
-
-def _disorder_all(tasks: Iterable[SurveyTask]) -> Iterator[TimestampDisorder | _Failed]:
-    for task in tasks:
-        try:
-            found = stray_keys.find_disorder(task)
-        except PermanentError as error:
-            yield _Failed(error=error)
-        else:
-            if found is not None:
-                yield found
-
+_MARKER_LAST: Final = (
+    "partitions into which records were restored end in a transaction's marker until something else is written: an "
+    "application that reads until it gets the record before the end waits for ever there"
+)
 
 #: Most writers of a partition that a note names.
 _NAMED: Final = 5
 #: Spark slices per core for many small tasks.
 _SLICES: Final = 4
-
-
-def _scattered(
-    given: Iterable[MapTask | tuple[int, CheckTask]],
-) -> Iterator[tuple[int, CheckTask | WrittenRange | _Failed]]:
-    """Yield the checks and the rows of their offset maps, each with the number of its check."""
-    for item in given:
-        if not isinstance(item, MapTask):
-            yield item
-            continue
-        try:
-            yield from check_partition.stretches(item)
-        except (PermanentError, TimedOutError) as error:
-            yield min(item.shares.values())[0], _Failed(error=error)
-
-
-def _check_shared(
-    cluster: ClusterAddress, found: Iterable[CheckTask | WrittenRange | _Failed]
-) -> Iterator[CheckResult | _Failed]:
-    """Carry out the one check of a partition."""
-    tasks: list[CheckTask] = []
-    failed: list[_Failed] = []
-    written: list[WrittenRange] = []
-    for item in found:
-        if isinstance(item, CheckTask):
-            tasks.append(replace(item, cluster=cluster))
-        elif isinstance(item, WrittenRange):
-            written.append(item)
-        else:
-            failed.append(item)
-    yield from failed or _check_all(tasks, written)
-
-
-def _check_all(tasks: Iterable[CheckTask], written: Sequence[WrittenRange] = ()) -> Iterator[CheckResult | _Failed]:
-    for task in tasks:
-        try:
-            yield from check_partition.check_partition(task, written)
-        except (PermanentError, TimedOutError) as error:
-            yield _Failed(error=error)

@@ -132,7 +132,7 @@ def encode_page(rows: Iterable[OffsetRow], previous: str | None) -> bytes:
 def decode_page(data: bytes, where: str) -> tuple[tuple[OffsetRow, ...], str | None]:
     """Return a page's rows and the key of the page before it. DamagedError names `where`."""
     fields = Fields.of_stored(data, where, LISTS)
-    previous = fields.take("previous", str, None)
-    rows = load_rows(fields.take("rows", list), where)
-    fields.end()
+    previous = fields.take_field("previous", str, None)
+    rows = load_rows(fields.take_field("rows", list), where)
+    fields.refuse_other_fields()
     return rows, previous

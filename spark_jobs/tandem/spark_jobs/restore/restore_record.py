@@ -108,53 +108,53 @@ def _dump_topic(topic: TopicRecord) -> dict[str, Any]:
 def decode(data: bytes, where: str) -> RestoreRecord:
     """Read a record. DamagedError names `where`."""
     fields = Fields.of_stored(data, where, ENTRY_JSON)
-    as_of: str | None = fields.take("as_of", str, None)
-    groups: dict[str, Any] = fields.take("groups", dict)
+    as_of: str | None = fields.take_field("as_of", str, None)
+    groups: dict[str, Any] = fields.take_field("groups", dict)
     try:
         record = RestoreRecord(
-            id=fields.take("id", str),
-            pair=fields.take("pair", str),
-            plan=fields.take("plan", str),
-            generation=fields.take("generation", int),
-            seq=fields.take("seq", int),
+            id=fields.take_field("id", str),
+            pair=fields.take_field("pair", str),
+            plan=fields.take_field("plan", str),
+            generation=fields.take_field("generation", int),
+            seq=fields.take_field("seq", int),
             as_of=None if as_of is None else from_iso(as_of),
-            at=from_iso(fields.take("at", str)),
-            target_cluster=fields.take("target_cluster", str),
-            topics=tuple(_load_topic(item, where) for item in fields.take("topics", list)),
+            at=from_iso(fields.take_field("at", str)),
+            target_cluster=fields.take_field("target_cluster", str),
+            topics=tuple(_load_topic(item, where) for item in fields.take_field("topics", list)),
             groups={name: tuple(_load_group(*item) for item in items) for name, items in groups.items()},
-            append=fields.take("append", bool, None),
+            append=fields.take_field("append", bool, None),
         )
     except (ValueError, TypeError, OverflowError) as error:
         raise DamagedError(f"{where}: {error}", code="TDM-R089") from error
-    fields.end()
+    fields.refuse_other_fields()
     return record
 
 
 def _load_topic(document: object, where: str) -> TopicRecord:
     fields = Fields(document, where)
-    ends: dict[str, Any] = fields.take("ends", dict)
+    ends: dict[str, Any] = fields.take_field("ends", dict)
     topic = TopicRecord(
-        name=fields.take("name", str),
-        topic_id=fields.take("topic_id", str),
-        partitions=fields.take("partitions", int),
-        target=fields.take("target", str),
-        target_topic_id=fields.take("target_topic_id", str),
+        name=fields.take_field("name", str),
+        topic_id=fields.take_field("topic_id", str),
+        partitions=fields.take_field("partitions", int),
+        target=fields.take_field("target", str),
+        target_topic_id=fields.take_field("target_topic_id", str),
         ends={int(number): int(end) for number, end in ends.items()},
-        tasks=tuple(_load_task(item, where) for item in fields.take("tasks", list)),
+        tasks=tuple(_load_task(item, where) for item in fields.take_field("tasks", list)),
     )
-    fields.end()
+    fields.refuse_other_fields()
     return topic
 
 
 def _load_task(document: object, where: str) -> TaskRecord:
     fields = Fields(document, where)
-    strands: dict[str, Any] = fields.take("strands", dict)
+    strands: dict[str, Any] = fields.take_field("strands", dict)
     task = TaskRecord(
-        sources=tuple(int(number) for number in fields.take("sources", list)),
-        page=fields.take("page", str, None),
+        sources=tuple(int(number) for number in fields.take_field("sources", list)),
+        page=fields.take_field("page", str, None),
         strands=load_strands(strands),
     )
-    fields.end()
+    fields.refuse_other_fields()
     return task
 
 

@@ -23,7 +23,7 @@ from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import ChainWriter, now_ms
 from tandem.sink.write.clear import clear_generation
 from tandem.spark_jobs.reading.object_reader import StoreAddress, require_pair
-from tandem.spark_jobs.retention.retention_plan import JANITOR, judge, make_plan
+from tandem.spark_jobs.retention.retention_plan import JANITOR, make_plan, narrow_step
 from tandem.spark_jobs.retention.retention_steps import (
     RetentionAction,
     RetentionPlan,
@@ -91,7 +91,7 @@ class Janitor:
         self._reader.refresh()
         states = self._reader.history()
         prefixes = {self._prefix(state): state for state in states}
-        self._seen = self._look(
+        self._seen = self._refresh(
             StoreObservation(
                 pair=self._pair,
                 at=0,
@@ -108,7 +108,7 @@ class Janitor:
         outcomes = []
         for step in plan.steps:
             try:
-                left = judge(step, self._again(), self._rules)
+                left = narrow_step(step, self._again(), self._rules)
                 outcome = (
                     self._carry_out(step, left) if left else StepOutcome(step=step, note="no longer so; left alone")
                 )
@@ -128,7 +128,7 @@ class Janitor:
                 for folder in self._store.list_folders(f"{self._pair}/{instance}/"):
                     yield f"{self._pair}/{instance}/{folder}/"
 
-    def _look(self, seen: StoreObservation) -> StoreObservation:
+    def _refresh(self, seen: StoreObservation) -> StoreObservation:
         """Return the observation with current states, pins and time; the listing is kept."""
         # The time is read before the pins: a pin that is renewed while they are listed must not seem to have ended.
         at = now_ms(self._store)
@@ -139,7 +139,7 @@ class Janitor:
         if self._seen is None:
             raise RefusedError("nothing was planned", code="TDM-T001", remedy="plan first")
         self._reader.refresh()
-        self._seen = self._look(self._seen)
+        self._seen = self._refresh(self._seen)
         return self._seen
 
     def _state(self, step: RetentionStep) -> Generation:

@@ -74,7 +74,7 @@ def make_plan(seen: StoreObservation, rules: RetentionRules) -> RetentionPlan:
     return RetentionPlan(pair=seen.pair, at=seen.at, steps=tuple(steps), kept=tuple(kept))
 
 
-def judge(step: RetentionStep, seen: StoreObservation, rules: RetentionRules) -> RetentionStep | None:
+def narrow_step(step: RetentionStep, seen: StoreObservation, rules: RetentionRules) -> RetentionStep | None:
     """Return the part of an earlier plan's step that a plan made now would contain; None if nothing is left.
 
     Only what the step depends on is examined again: a listed object is judged by itself, whatever else was listed; an

@@ -79,7 +79,7 @@ def sweep_partition(store: ObjectStore, task: SweepTask, *, write: bool) -> Swep
     found = _find(task, source)
     touched = found.choose(task)
     sizes = {piece.item.key: piece.item.bytes for piece in task.pieces if piece.item.key in touched}
-    after = sum(round(size * (1 - found.share(key))) for key, size in sizes.items())
+    after = sum(round(size * (1 - found.removable_share(key))) for key, size in sizes.items())
     objects: list[StoredObject] = []
     if write and touched:
         writer = _Writer(store, task, source.header)
@@ -199,7 +199,7 @@ class _Tombstones:
             if index is not None:
                 self._older[index] = _NEVER
 
-    def met(self, key: bytes, name: str) -> None:
+    def note_older_record(self, key: bytes, name: str) -> None:
         """Record that the object `name` holds an older record of `key`. There are far fewer such sets than keys."""
         index = self._index.get(key)
         if index is not None and name not in self._older[index]:
@@ -219,7 +219,7 @@ class _Superseded:
     forgot: bool = False
     passes: int = 0
 
-    def share(self, key: str) -> float:
+    def removable_share(self, key: str) -> float:
         """Return the removable share of an object's bytes."""
         return self.going.get(key, 0) / max(1, self.sizes[key])
 
@@ -231,8 +231,8 @@ class _Superseded:
                 self._count(task.pieces[tombstone.piece].item.key, tombstone.size)
         chosen: set[str] = set()
         room = task.rules.most_bytes
-        for key in sorted(stored, key=lambda key: (-self.share(key), key)):
-            if not self.going.get(key) or self.share(key) < task.rules.min_gain or room <= 0:
+        for key in sorted(stored, key=lambda key: (-self.removable_share(key), key)):
+            if not self.going.get(key) or self.removable_share(key) < task.rules.min_gain or room <= 0:
                 break
             chosen.add(key)
             room -= stored[key]
@@ -287,7 +287,12 @@ class _Pass:
     def _look(self, index: int) -> None:
         found, piece = self._found, self._task.pieces[index]
         masks, name, size, going = found.masks[index], piece.item.key, 0, 0
-        newest, horizon, settled, met = self._newest, self._task.horizon, self._task.settled, found.waiting.met
+        newest, horizon, settled, met = (
+            self._newest,
+            self._task.horizon,
+            self._task.settled,
+            found.waiting.note_older_record,
+        )
         for number, body, count in self._source.backwards(piece):
             if not masks:
                 masks += [0] * (number + 1)
@@ -454,6 +459,7 @@ class _OpenPart:
     scan: int | None = None
     largest: int | None = 0
     uncompressed: int = 0
+    codecs: int = 0
 
     def add(self, kept: Sequence[Span], of: Part) -> None:
         """Add records of a part, at least one, in their order."""
@@ -464,6 +470,7 @@ class _OpenPart:
         self.last = kept[-1][2]
         self.records += len(kept)
         self.uncompressed += sum(span[12] - span[1] for span in kept)
+        self.codecs |= of.codecs
         self.tombstones += sum(span[8] < 0 for span in kept)
         self.scan = of.scan if self.scan is None else max(self.scan, of.scan or 0)
         if of.largest is None or self.largest is None:
@@ -485,4 +492,5 @@ class _OpenPart:
             scan=self.scan,
             largest=self.largest,
             uncompressed=self.uncompressed,
+            codecs=self.codecs,
         )

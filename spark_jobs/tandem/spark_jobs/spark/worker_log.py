@@ -18,7 +18,7 @@ class LoggedWork(Generic[_Result]):
     """Wraps a function for Spark's workers; a call first sets up the log of the calling process."""
 
     work: Callable[..., _Result]
-    setup: log.Setup
+    setup: log.LogSetup
 
     def __call__(self, *given: Any) -> _Result:  # noqa: ANN401 (whatever the function takes)
         """Set up the log of this process and call the function."""

@@ -13,7 +13,7 @@ from tandem.backup_avro.errors import ConfigError, DamagedError, NewerFormatErro
 from tandem.backup_avro.selection import moments
 from tandem.backup_avro.selection.moments import PastState
 from tandem.backup_avro.selection.restorable_state import choose_generation
-from tandem.backup_avro.selection.state_as_of import AsOf, as_of
+from tandem.backup_avro.selection.state_as_of import GenerationAsOf, as_of
 from tandem.sink.store.chain import checkpoints
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import now_ms
@@ -39,7 +39,7 @@ def find_state(
     if isinstance(reader, ConnectorReader):
         return reader.find(state_request)
     generations = reader.refresh(tolerant=tolerant)
-    lost = reader.lost(generations)
+    lost = reader.lost_generations(generations)
     if lost and not tolerant:
         raise lost[max(lost)]
     generations = [state for state in generations if state.number not in lost]
@@ -139,7 +139,7 @@ def _past(reader: ChainReader, present: Generation, last: Moment, at: int) -> Ge
     return present if ended else reader.load(present.number, upto=last.seq)
 
 
-def _picture(reader: ChainReader, present: Generation, past: Generation, at: int | None) -> AsOf:
+def _picture(reader: ChainReader, present: Generation, past: Generation, at: int | None) -> GenerationAsOf:
     """Return a generation as of its last entry in `past`, or as of a later mark with a time up to `at`."""
     marked = None if at is None else _between(reader, present, past, at)
     then, state = marked or (past, moments.past_state(past))

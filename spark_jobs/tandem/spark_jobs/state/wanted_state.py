@@ -13,7 +13,7 @@ from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import ConfigError
 from tandem.backup_avro.selection.one_history import Records, select_one_history
 from tandem.backup_avro.selection.restorable_state import PartitionSelection, Selection, select, select_cut
-from tandem.backup_avro.selection.state_as_of import LAGGING_MS, AsOf, KnownMoment, known, select_as_of
+from tandem.backup_avro.selection.state_as_of import LAGGING_MS, GenerationAsOf, KnownMoment, known, select_as_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ class FoundState:
     generations: Sequence[Generation]
     number: int | None = None
     cut: Mapping[PartitionKey, int] | None = None
-    past: Sequence[AsOf] = ()
+    past: Sequence[GenerationAsOf] = ()
     asked: int | None = None
     basis: Mapping[int, int] | None = None
     damaged: Mapping[int, str] = field(default_factory=dict)

@@ -182,7 +182,7 @@ def against_topic(
     with pins.hold_pins(reader.store, pair, numbers, owner="verify"):
         states = reader.refresh(tolerant=True)
         refuse_forged(reader)
-        lost = reader.lost(states)
+        lost = reader.lost_generations(states)
         states = [state for state in states if state.number not in lost]
         wanted = None if topics is None else frozenset(topics)
         newest = FoundState(generations=states, records=newest_first(reader.store))

@@ -158,18 +158,18 @@ class Comparison:
         right = next(rights, None)
         for left in first:
             while right is not None and right.offset < left.offset:
-                self._take(1, right)
+                self._add_record(1, right)
                 right = next(rights, None)
             if right is not None and right.offset == left.offset:
                 self._take_both(left, right)
                 right = next(rights, None)
             else:
-                self._take(0, left)
+                self._add_record(0, left)
         while right is not None:
-            self._take(1, right)
+            self._add_record(1, right)
             right = next(rights, None)
 
-    def _take(self, side: int, one: SeenRecord) -> None:
+    def _add_record(self, side: int, one: SeenRecord) -> None:
         self.records[side] += 1
         self._own[side][one.key] = one.offset << 1 | one.tombstone
 

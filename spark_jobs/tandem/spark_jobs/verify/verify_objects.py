@@ -160,7 +160,7 @@ def load(
 
 def lost_of(reader: ChainReader, states: Collection[Generation]) -> list[VerifyFinding]:
     """Return a finding for each generation with a missing claim or entry that the search for heads can't notice."""
-    return [_chain(number, error) for number, error in reader.lost(states).items()]
+    return [_chain(number, error) for number, error in reader.lost_generations(states).items()]
 
 
 def missing_heads(reader: ChainReader, heads: Collection[Head]) -> list[VerifyFinding]:

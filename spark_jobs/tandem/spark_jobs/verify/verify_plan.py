@@ -313,7 +313,7 @@ def missing(check: ObjectCheck) -> ObjectResult:
 
 def unreadable(check: ObjectCheck, error: DamagedError) -> ObjectResult:
     """Return the result for an object that is not read: its size differs, or the store reports it as damaged."""
-    return _failed(check, VerifyFault.CHECKSUM, error.about(check.item.key), 0)
+    return _failed(check, VerifyFault.CHECKSUM, error.text_about(check.item.key), 0)
 
 
 def not_given(check: ObjectCheck, error: TandemError) -> ObjectResult:
@@ -330,7 +330,7 @@ def check_object(check: ObjectCheck, stored: bytes, keys: KeyRing = NO_KEYS) -> 
         check_bytes(check.item, stored)
         data = open_object(keys, check.item, stored)
     except DamagedError as error:
-        return _failed(check, VerifyFault.CHECKSUM, error.about(check.item.key), len(stored))
+        return _failed(check, VerifyFault.CHECKSUM, error.text_about(check.item.key), len(stored))
     try:
         header = open_container(data)
         _check_header(header, check.opening)

@@ -96,6 +96,7 @@ PARTS = st.builds(
     sha256=st.none() | TEXT,
     largest=st.none() | INT,
     uncompressed=st.none() | INT,
+    codecs=st.integers(0, 31),
 )
 OBJECTS = st.builds(
     StoredObject,
@@ -136,6 +137,7 @@ ENTRIES = st.builds(
     skew=st.none() | INT,
     topics=st.lists(TOPICS, max_size=2).map(tuple),
     groups=GROUPS,
+    unrecorded=st.none() | st.dictionaries(TEXT, TEXT, max_size=2),
     marks=st.lists(st.builds(Mark, at=AT, offsets=st.dictionaries(KEYS, INT, max_size=2)), max_size=2).map(tuple),
     taints=st.lists(st.builds(Taint, key=KEYS, offset=INT, reason=TEXT), max_size=2).map(tuple),
     opening=st.none()
@@ -201,6 +203,7 @@ FULL = encode_entry(
         skew=-2,
         topics=(topic(),),
         groups={"g": (GroupOffset(key=key(), offset=1),)},
+        unrecorded={"s": "share group"},
         marks=(Mark(at=4, offsets={key(): 1}),),
         taints=(Taint(key=key(), offset=1, reason="r"),),
         opening=OPENING,
@@ -266,7 +269,7 @@ def test_an_unknown_field_anywhere_is_damage() -> None:
         inner = document
         for name in path:
             inner = inner[name]
-        free = {"config", "folded", "groups", "offsets", "stays", "positions"}
+        free = {"config", "folded", "groups", "offsets", "stays", "positions", "unrecorded"}
         if not isinstance(inner, dict) or free & {path[-1] if path else "", path[-2] if len(path) > 1 else ""}:
             continue
         inner["surprise"] = 1
@@ -357,6 +360,20 @@ def test_offsets_are_an_object(value: object) -> None:
     for wrong in (value, {"t": value}):
         with pytest.raises(DamagedError, match="a JSON object was expected"):
             load_offsets(wrong, "here")
+
+
+def test_codecs_of_a_part_are_an_extension() -> None:
+    """Parts of earlier releases have no such field: it is left out where nothing is known, and counts as that."""
+    item = StoredObject(key="x", journal=False, bytes=9, sha256="", parts=(part(0, 9),))
+    [plain] = dump_object(item)["parts"]
+    assert "codecs" not in plain
+    assert load_object(dump_object(item), "x").parts[0].codecs == 0
+    said = dump_object(replace(item, parts=(replace(part(0, 9), codecs=1 << 4 | 1),)))
+    assert said["parts"] == [{**plain, "codecs": 17}]
+    assert load_object(said, "x").parts[0].codecs == 17
+    for wrong in (-1, "zstd", [4], True):
+        with pytest.raises(DamagedError, match="field codecs is"):
+            load_object({**said, "parts": [{**plain, "codecs": wrong}]}, "x")
 
 
 def test_a_large_entry_is_packed() -> None:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from support.backups.build_backup import Backup, TopicSpec, records
+from support.backups.build_backup import Backup, records
 from support.backups.chains import PAIR
 from support.pages.stored_documents import HUGE, KINDS, RESTORED, grow
 
@@ -38,9 +38,7 @@ OFFER = layout.offers_prefix(PAIR, "a", 1) + layout.offer_name(
 def store(tmp_path: Path) -> ObjectStore:
     """A store in a folder, with a backup of one generation."""
     found = open_store(tmp_path.as_uri())
-    backup = Backup.claim(found, topics=[TopicSpec("orders")])
-    backup.commit(records("orders", 0, range(10)))
-    backup.complete()
+    Backup.completed(found, records("orders", 0, range(10)))
     return found
 
 
@@ -93,8 +91,7 @@ def test_one_that_is_too_large_is_damage_and_no_more(tmp_path: Path, signed: boo
     )
     (tmp_path / "root").mkdir()
     store = open_store((tmp_path / "root").as_uri(), settings if signed else None)
-    backup = Backup.claim(store, topics=[TopicSpec("orders")])
-    backup.commit(records("orders", 0, range(10)))
+    Backup.begun(store, records("orders", 0, range(10)))
     pauses = PauseReader(store, PAIR)
     pauses.append(Pause(number=0, pair=PAIR, at=0, until=9, by="me", reason=""))
     for name in (

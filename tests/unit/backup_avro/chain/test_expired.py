@@ -156,7 +156,7 @@ def _plan(store: MemoryStore, **chosen: object) -> RestorePlan:
 
 
 def _expired(made: RestorePlan) -> list[int | None]:
-    topics = [plan.describe_topic(topic, None, now=0) for topic in made.topics]
+    topics = [plan.describe_topic(topic, None, now=0, compression=None) for topic in made.topics]
     return [item.expired_below for topic in topics for item in topic.partitions]
 
 
@@ -219,8 +219,7 @@ def test_a_state_that_lies_above_or_below(store: MemoryStore) -> None:
 
 def test_what_the_log_had_deleted_is_not_missed(store: MemoryStore) -> None:
     """The log began above it as of the moment."""
-    backup = Backup.claim(store, topics=[SPEC])
-    backup.commit(records("t", 0, range(10)))
+    backup = Backup.begun(store, records("t", 0, range(10)), topics=[SPEC])
     store.clock_ms += 10
     backup.complete()
     backup.commit(records("t", 0, range(10, 30)), log_start=10)

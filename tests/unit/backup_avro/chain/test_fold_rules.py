@@ -59,7 +59,6 @@ def objects(chain: Chain, *items: StoredObject, offset: int = 120) -> dict[str, 
 
 
 def sealed() -> Chain:
-    """The same, sealed."""
     return complete().seal()
 
 
@@ -577,6 +576,20 @@ def test_groups_are_replaced_as_a_whole() -> None:
     assert chain.state.groups == {"g": {}, "h": {}}
 
 
+def test_unrecorded_groups_are_named_as_a_whole() -> None:
+    """Each entry that names them names all; others leave them as they were; only the holder's commits do."""
+    chain = complete()
+    chain.append(EntryKind.COMMIT, unrecorded={"s": "share group", "d": "not allowed"})
+    chain.append(EntryKind.CONFIRM)
+    assert chain.state.unrecorded == {"s": "share group", "d": "not allowed"}
+    with pytest.raises(ChainError, match="for the holder's commits to say"):
+        chain.append(EntryKind.REWRITE, incarnation="janitor", unrecorded={})
+    chain.append(EntryKind.COMMIT, unrecorded={"d": "not allowed"})
+    assert chain.state.unrecorded == {"d": "not allowed"}
+    chain.append(EntryKind.COMMIT, unrecorded={})
+    assert chain.state.unrecorded == {}
+
+
 def test_a_copy_stands_still() -> None:
     """All that is known is in it, and what a decision was made on does not change while the chain grows."""
     other = key("u")
@@ -674,7 +687,6 @@ class Watched(dict[Any, Any]):
         self._look()
 
     def pop(self, name: Any) -> Any:  # type: ignore[override]  # as the fold may call it
-        """Remove and return."""
         value = super().pop(name)
         self._look()
         return value

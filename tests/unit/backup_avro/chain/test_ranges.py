@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
-from support.backups.build_backup import PAIR, Backup, TopicSpec, records
+from support.backups.build_backup import PAIR, Backup, records
 from support.pairs.messages import message as message_of
 from support.pipeline.doubles import MemoryStore
 
@@ -106,9 +106,7 @@ _OF_A_STATE = (("head_at", True), ("moments", True), ("completed", True), ("reco
 def test_a_chain_with_a_number_out_of_range_is_damaged(name: str, snapshot: bool) -> None:
     """Whoever can write to the bucket can mend all links after it."""
     store = MemoryStore(clock_ms=1_700_000_000_000)
-    backup = Backup.claim(store, topics=[TopicSpec("t")])
-    backup.commit(records("t", 0, range(5)))
-    backup.complete()
+    backup = Backup.completed(store, records("t", 0, range(5)))
     backup.commit(records("t", 0, range(5, 9)))
     if snapshot:
         backup.append(EntryKind.SNAPSHOT)

@@ -31,7 +31,6 @@ BODIES = pytest.mark.parametrize("body", [SMALL, LARGE], ids=["json", "gzip"])
 
 
 def trust(*signers: Signer, require: bool = True) -> Trust:
-    """Trust in these."""
     return Trust.of([signer.public for signer in signers], require=require)
 
 

@@ -43,7 +43,7 @@ def rich() -> Chain:
     chain.commit({K: position(12, base=DONE)}, part(10, 11))
     chain.append(EntryKind.CONFIRM, head_at=40, skew=-3)
     group = GroupOffset(key=K, offset=3, metadata="m")
-    chain.append(EntryKind.COMMIT, groups={"g": (group,), "empty": ()})
+    chain.append(EntryKind.COMMIT, groups={"g": (group,), "empty": ()}, unrecorded={"s": "share group"})
     chain.complete().taint(12)
     merged = chain.object(part(5, 11), name="merged")
     old = [item.key for item in chain.state.objects.values() if item.parts[0].key == K]
@@ -132,7 +132,7 @@ def test_a_damaged_state(field: str) -> None:
     entry = rich().snapshot()
     assert entry.folded is not None
     for folded in ({k: v for k, v in entry.folded.items() if k != field}, entry.folded | {field: "x"}):
-        if field in {"completed", "fence", "horizon", "through"} and field not in folded:
+        if field in {"completed", "fence", "horizon", "through", "unrecorded"} and field not in folded:
             continue
         with pytest.raises(DamagedError, match="x"):
             rich().begun(replace(entry, folded=folded))
@@ -397,8 +397,7 @@ def test_a_state_with_other_objects_is_none(objects: object) -> None:
 
 def test_what_is_too_large_for_the_store_was_not_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is in doubt: the chain goes on."""
-    backup = Backup.claim(open_store(tmp_path.as_uri()), topics=[SPEC])
-    backup.commit(records("t", 0, range(2)))
+    backup = Backup.begun(open_store(tmp_path.as_uri()), records("t", 0, range(2)))
     with monkeypatch.context() as smaller:
         smaller.setattr("tandem.sink.store.signed_store.most_bytes", lambda _: 10)
         with pytest.raises(OversizeError, match="readers accept at most 10 there"):

@@ -60,7 +60,6 @@ def request(cut: dict[PartitionKey, int], *, seen: tuple[int, ...] = (1,), **how
 
 
 def standing(asked: CheckpointRequest, state: Generation, there: GuardedPartitions | None = BOTH) -> CutStanding:
-    """The verdict alone."""
     return judge_cut(asked, state, there).standing
 
 

@@ -22,7 +22,7 @@ from tandem.backup_avro.errors import ConfigError, DamagedError, NewerFormatErro
 from tandem.backup_avro.selection.coverage import clearing
 from tandem.controller.decision.decide import Clear, Reason, TakeOver, decide
 from tandem.controller.decision.observation import Role
-from tandem.controller.history.releasable import Parting, parting
+from tandem.controller.history.releasable import ReleaseDocument, release_document
 from tandem.controller.status.overview import GenerationState, overview
 from tandem.controller.status.pair_view import PairView
 from tandem.sink.store.chain import pins
@@ -184,13 +184,13 @@ def test_one_that_can_not_be_read_ends_the_reading() -> None:
 def store() -> MemoryStore:
     """Generation 1 of a, of two topics, sealed; generation 2 of b has orders alone."""
     made = MemoryStore()
-    first = Backup.claim(made, topics=[ORDERS, OLD])
-    first.commit([*records("orders", 0, range(10)), *records("old", 0, range(7)), *records("old", 1, range(3))])
-    first.complete()
+    first = Backup.completed(
+        made,
+        [*records("orders", 0, range(10)), *records("old", 0, range(7)), *records("old", 1, range(3))],
+        topics=[ORDERS, OLD],
+    )
     first.seal()
-    second = Backup.claim(made, topics=[ORDERS], number=2, instance="b")
-    second.commit(records("orders", 0, range(10)))
-    second.complete()
+    Backup.completed(made, records("orders", 0, range(10)), topics=[ORDERS], number=2, instance="b")
     return made
 
 
@@ -201,9 +201,8 @@ def let_go(
     topic_id: str | None = None,
     partitions: Sequence[int] = (),
     upto: int | None = None,
-) -> Parting:
-    """Ask for it."""
-    return parting(seen, name, topic_id=topic_id, partitions=partitions, generation=upto)
+) -> ReleaseDocument:
+    return release_document(seen, name, topic_id=topic_id, partitions=partitions, generation=upto)
 
 
 def test_what_would_be_lost_is_said(store: MemoryStore) -> None:
@@ -226,9 +225,9 @@ def test_one_partition_and_up_to_one_generation(store: MemoryStore) -> None:
 
 def test_a_later_generation_than_the_named_one_is_left_alone(store: MemoryStore) -> None:
     """Unless one is named, the release goes through the last generation that holds something of it."""
-    third = Backup.claim(store, topics=[ORDERS, OLD], number=3)
-    third.commit([*records("orders", 0, range(10)), *records("old", 0, range(4))])
-    third.complete()
+    Backup.completed(
+        store, [*records("orders", 0, range(10)), *records("old", 0, range(4))], topics=[ORDERS, OLD], number=3
+    )
     seen = sight(store, topics=[ORDERS])
     every, first = let_go(seen), let_go(seen, upto=1)
     assert (every.through, [loss.generation for loss in every.losses]) == (3, [1, 3])
@@ -238,9 +237,7 @@ def test_a_later_generation_than_the_named_one_is_left_alone(store: MemoryStore)
 def test_what_a_truncation_cut_off_is_told_from_what_is_gone() -> None:
     """The topic is there and guarded, but its log goes on without what only the older generation has."""
     store = MemoryStore()
-    older = Backup.claim(store, topics=[ORDERS])
-    older.commit(records("orders", 0, range(10)))
-    older.complete()
+    older = Backup.completed(store, records("orders", 0, range(10)), topics=[ORDERS])
     older.seal()
     newer = Backup.claim(store, topics=[ORDERS], number=2, instance="b")
     newer.commit(records("orders", 0, range(8)), epoch=1)
@@ -270,9 +267,9 @@ def test_what_is_not_there_is_a_usage_error(store: MemoryStore) -> None:
 def test_a_topic_that_was_created_twice_is_asked_about(store: MemoryStore) -> None:
     """Each life is another backup; the id says which one."""
     again = TopicSpec("old", topic_id="second-life")
-    third = Backup.claim(store, topics=[ORDERS, again], number=3)
-    third.commit([*records("orders", 0, range(10)), *records("old", 0, range(4))])
-    third.complete()
+    Backup.completed(
+        store, [*records("orders", 0, range(10)), *records("old", 0, range(4))], topics=[ORDERS, again], number=3
+    )
     seen = sight(store, topics=[ORDERS])
     with pytest.raises(ConfigError, match=r"old was created more than once: .* second-life in generations 3"):
         let_go(seen)

@@ -32,7 +32,7 @@ ASKED = message_of(
 def counts(message: CoordinationMessage, trust: Trust) -> bool:
     """Whether a message is noted by who goes by such a trust."""
     peers = PeerState(pair="shop", instances=("a", "b"), trust=trust)
-    peers.note(message)
+    peers.note_message(message)
     return bool(peers.last_heard())
 
 
@@ -75,10 +75,10 @@ def test_an_instance_remembers_signed_requests_alone() -> None:
     with capture_logs() as lines:
         for number in range(500):
             for sender in ("b", f"stranger{number}"):
-                peers.note(replace(ASKED, instance=sender), heard_mono=1.0)
+                peers.note_message(replace(ASKED, instance=sender), heard_mono=1.0)
     assert peers.activations() == ()
     assert peers.last_heard() == {}
     assert 0 < len(lines) <= 5
-    peers.note(sign_request(ASKED, SIGNER), heard_mono=1.0)
-    peers.note(sign_request(replace(ASKED, instance="b"), SIGNER), heard_mono=1.0)
+    peers.note_message(sign_request(ASKED, SIGNER), heard_mono=1.0)
+    peers.note_message(sign_request(replace(ASKED, instance="b"), SIGNER), heard_mono=1.0)
     assert [(one.generation, one.by_person) for one in peers.activations()] == [(3, True), (3, False)]

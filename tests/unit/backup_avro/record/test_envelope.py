@@ -64,7 +64,7 @@ def test_any_range_opens_by_itself(size: int, start: int, length: int) -> None:
     start = min(start, size)
     end = min(start + length, size)
     stored = bytes(chunk_cipher.seal(envelope(), DATA_KEY, data, name=NAME))
-    stretch = envelope().stretch(len(stored), start, end)
+    stretch = envelope().chunk_range(len(stored), start, end)
     chunks = max(1, -(-end // CHUNK) - stretch.first)
     assert stretch.end - stretch.start <= chunks * (CHUNK + TAG_SIZE)
     found = chunk_cipher.open_chunks(
@@ -211,7 +211,7 @@ def test_sizes_that_no_object_has_are_damage() -> None:
         with pytest.raises(DamagedError, match=f"{size} bytes"):
             it.plain_size(size)
     with pytest.raises(DamagedError, match="there are 10"):
-        it.stretch(it.stored_size(10), 5, 11)
+        it.chunk_range(it.stored_size(10), 5, 11)
 
 
 def test_an_envelope_in_a_chain_must_be_one() -> None:

@@ -23,7 +23,7 @@ from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import ConfigError, RefusedError
 from tandem.backup_avro.selection.moments import marked, moment_of, moments_beside, past_state, with_objects_of
 from tandem.backup_avro.selection.restorable_state import PartitionSelection, Selection
-from tandem.backup_avro.selection.state_as_of import LAGGING_MS, AsOf, KnownMoment, as_of, known, select_as_of
+from tandem.backup_avro.selection.state_as_of import LAGGING_MS, GenerationAsOf, KnownMoment, as_of, known, select_as_of
 
 K, U = key(), key("u")
 UNREAD = Base(start=0, end=9, leader=1)
@@ -34,13 +34,12 @@ def then(chain: Chain) -> Generation:
     return chain.state.frozen_copy()
 
 
-def picture(past: Generation, now: Chain | None = None) -> AsOf:
+def picture(past: Generation, now: Chain | None = None) -> GenerationAsOf:
     """A generation as of the last entry of `past`, though its chain has gone on."""
     return as_of(past, past_state(past), past if now is None else now.state)
 
 
 def only(selection: Selection) -> PartitionSelection:
-    """The one partition."""
     (found,) = selection.partitions
     return found
 
@@ -268,7 +267,7 @@ def test_a_sweep_that_went_further_than_it_said_is_refused() -> None:
     state = then(complete_generation(1, {K: 20}))
     broken = replace(picture(state).generation, horizons={K: 21})
     with pytest.raises(RefusedError, match="does not hold the state of t-0 as of offset 20: below 21 ") as caught:
-        select_as_of(AsOf(generation=broken, at=1, cut={}))
+        select_as_of(GenerationAsOf(generation=broken, at=1, cut={}))
     assert caught.value.remedy == "the horizon of `tandem retention` was put there; choose a later state"
 
 
@@ -358,7 +357,7 @@ def test_who_only_knows_what_was_deleted_from_the_log_is_named_too() -> None:
 # --- how much is known ------------------------------------------------------------------------------------------------
 
 
-def at_head(state: Generation, at: int, moment: int) -> AsOf:
+def at_head(state: Generation, at: int, moment: int) -> GenerationAsOf:
     """A generation as of `moment` whose partitions were last at their ends at `at`."""
     positions = {key: replace(one, head_at=at) for key, one in state.positions.items()}
     return replace(picture(replace(state, positions=positions, heads=(0, 0))), at=moment)

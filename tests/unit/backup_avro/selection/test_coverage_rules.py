@@ -12,18 +12,18 @@ from support.backups.chains import Chain, complete_generation, grown, guarded, k
 
 from tandem.backup_avro.chain.entries import Base, Clearing, EntryKind, PartitionKey
 from tandem.backup_avro.chain.generation import Generation
-from tandem.backup_avro.selection.completion import Shortfall, obstacles, shortfalls, spoilt
+from tandem.backup_avro.selection.completion import Shortfall, is_spoilt, obstacles, shortfalls
 from tandem.backup_avro.selection.coverage import (
     CUT_OFF_KEPT,
     Cover,
     clearing,
     cover,
-    covering,
-    doubtful,
-    relied_on,
+    doubtful_partitions,
+    generations_relied_on,
+    newest_covers,
     successor,
-    uncovered,
-    unproven,
+    uncovered_partitions,
+    unproven_covers,
     unseen_cover,
 )
 
@@ -215,9 +215,9 @@ def test_only_across_known_epochs_brokers_must_be_asked() -> None:
     """Within one epoch a log only grows. Epochs begin at 0; brokers can't be asked about an unknown one."""
     older = {epoch: generation(1, 10, epoch=epoch).state for epoch in (-1, 0, 1)}
     newer = generation(2, 10, epoch=1).state
-    assert [doubtful(newer, older[epoch], ONE) for epoch in (-1, 0, 1)] == [[], [K], []]
-    assert doubtful(newer, older[0], guarded()) == [], "it is gone"
-    assert doubtful(generation(2, 9, epoch=1).state, older[0], ONE) == [], "it is not there yet"
+    assert [doubtful_partitions(newer, older[epoch], ONE) for epoch in (-1, 0, 1)] == [[], [K], []]
+    assert doubtful_partitions(newer, older[0], guarded()) == [], "it is gone"
+    assert doubtful_partitions(generation(2, 9, epoch=1).state, older[0], ONE) == [], "it is not there yet"
 
 
 def test_a_broker_that_is_behind_hides_no_partition() -> None:
@@ -226,11 +226,11 @@ def test_a_broker_that_is_behind_hides_no_partition() -> None:
     older = complete_generation(1, {K: 10, added: 10}, epoch=1)
     newer = complete_generation(2, {K: 10, added: 12}, epoch=2).state
     behind = guarded(topic(partitions=1), topic("u"))
-    assert doubtful(newer, older.state, behind) == [K]
+    assert doubtful_partitions(newer, older.state, behind) == [K]
     told = behind.with_all_of([older.state, newer])
     assert told == guarded(topic(partitions=2), topic("u"))
-    assert doubtful(newer, older.state, told) == [K, added]
-    assert uncovered(complete_generation(2, {K: 10}, epoch=2).state, older.state, told) == [added]
+    assert doubtful_partitions(newer, older.state, told) == [K, added]
+    assert uncovered_partitions(complete_generation(2, {K: 10}, epoch=2).state, older.state, told) == [added]
     ahead = guarded(topic(partitions=3))
     assert ahead.with_all_of([older.state]) == ahead
     assert guarded(topic("u")).with_all_of([older.state]) == guarded(topic("u")), "a topic that is gone does go"
@@ -241,29 +241,29 @@ def test_what_nobody_proved_is_named_with_the_newest_that_covers_it() -> None:
     older = complete_generation(1, {K: 10, U: 5})
     older.commit({}, topics=(topic(removed=True), topic("u", removed=True))).seal()
     newer = [complete_generation(number, {K: 10, U: 5}, epoch=2).state for number in (2, 3)]
-    assert unproven(older.state, [K, U], newer, BOTH) == {K: newer[1], U: newer[1]}
-    assert unproven(older.state, [U], newer, BOTH) == {U: newer[1]}
-    assert unproven(older.state, [K, U], newer, guarded(topic("u"))) == {U: newer[1]}, "nobody can be asked"
-    assert unproven(older.state, [K, U], [], BOTH) == {}
+    assert unproven_covers(older.state, [K, U], newer, BOTH) == {K: newer[1], U: newer[1]}
+    assert unproven_covers(older.state, [U], newer, BOTH) == {U: newer[1]}
+    assert unproven_covers(older.state, [K, U], newer, guarded(topic("u"))) == {U: newer[1]}, "nobody can be asked"
+    assert unproven_covers(older.state, [K, U], [], BOTH) == {}
     older.clearing(stays=[U]).cleared()
-    assert unproven(older.state, [K, U], newer, BOTH) == {U: newer[1]}, "the other one is gone already"
+    assert unproven_covers(older.state, [K, U], newer, BOTH) == {U: newer[1]}, "the other one is gone already"
 
 
 def test_spoilt_before_complete_only() -> None:
     """A taint spoils what is being built; later it spoils the window after it."""
-    assert spoilt(opened(2).taint(0).state)
-    assert not spoilt(opened(2).state)
-    assert not spoilt(generation(2, 10).taint(5).state)
+    assert is_spoilt(opened(2).taint(0).state)
+    assert not is_spoilt(opened(2).state)
+    assert not is_spoilt(generation(2, 10).taint(5).state)
 
 
 def test_uncovered_names_what_still_exists() -> None:
     """Neither deleted topics, nor what was cut off, keep a former Active from being sealed."""
     older = complete_generation(1, {K: 10, U: 5}).state
     newer = complete_generation(2, {K: 9}).state
-    assert uncovered(newer, older, BOTH) == [K, U]
-    assert uncovered(newer, older, ONE) == [K]
-    assert uncovered(complete_generation(2, {K: 9}, epoch=2, head_at=30).state, older, ONE) == []
-    assert uncovered(older, older, guarded(topic(topic_id="recreated"))) == []
+    assert uncovered_partitions(newer, older, BOTH) == [K, U]
+    assert uncovered_partitions(newer, older, ONE) == [K]
+    assert uncovered_partitions(complete_generation(2, {K: 9}, epoch=2, head_at=30).state, older, ONE) == []
+    assert uncovered_partitions(older, older, guarded(topic(topic_id="recreated"))) == []
 
 
 def test_the_successor_is_the_newest_sound_one() -> None:
@@ -462,7 +462,7 @@ def test_what_is_relied_on_is_the_newest_that_covers_and_the_newest_of_all() -> 
     states = [one.state for one in (older, kept, middle, newest, opened(5, offset=30))]
 
     def numbers(*goes: PartitionKey) -> list[int]:
-        return [g.number for g in relied_on(older.state, goes, states)]
+        return [g.number for g in generations_relied_on(older.state, goes, states)]
 
     assert numbers(K) == [4]
     assert numbers(U) == numbers(K, U) == [2, 4]
@@ -480,9 +480,9 @@ def test_each_partition_is_covered_by_the_newest_that_has_it() -> None:
     """What nobody covers was let go of by a release."""
     older = complete_generation(1, {K: 10, U: 10}).seal().state
     states = [older, complete_generation(2, {K: 10, U: 10}, instance="b").state, generation(3, 20).state]
-    assert covering(older, [K, U], states) == {3: [K], 2: [U]}
-    assert covering(older, [U], [older, states[2]]) == {}
-    assert covering(opened(1).state, [K], states) == {}
+    assert newest_covers(older, [K, U], states) == {3: [K], 2: [U]}
+    assert newest_covers(older, [U], [older, states[2]]) == {}
+    assert newest_covers(opened(1).state, [K], states) == {}
 
 
 def test_what_an_election_cut_off_is_looked_for_where_it_was_read() -> None:
@@ -491,7 +491,7 @@ def test_what_an_election_cut_off_is_looked_for_where_it_was_read() -> None:
     kept = generation(2, 12, epoch=0).taint(12, cut_at=8, epoch=0).state
     newest = generation(3, 15, epoch=1).state
     assert cover(newest, older, K) is Cover.COVERED
-    assert [g.number for g in relied_on(older, [K], [older, kept, newest])] == [2, 3]
+    assert [g.number for g in generations_relied_on(older, [K], [older, kept, newest])] == [2, 3]
 
 
 def test_what_is_let_go_of_waits_for_what_can_be_read() -> None:
@@ -514,7 +514,7 @@ def test_what_is_let_go_of_waits_for_what_can_be_read() -> None:
 def test_what_was_never_complete_or_is_gone_already_relies_on_nothing() -> None:
     """Nobody ever restored it."""
     newer = complete_generation(2, {K: 10, U: 10}, instance="b").state
-    assert relied_on(opened(1, offset=3).state, [K], [newer]) == []
+    assert generations_relied_on(opened(1, offset=3).state, [K], [newer]) == []
     older = complete_generation(1, {K: 10, U: 10}).seal().clearing(stays=[U]).cleared().state
-    assert relied_on(older, [K], [older, newer]) == []
-    assert relied_on(older, [K, U], [older, newer]) == [newer]
+    assert generations_relied_on(older, [K], [older, newer]) == []
+    assert generations_relied_on(older, [K, U], [older, newer]) == [newer]

@@ -16,7 +16,13 @@ from support.pipeline.doubles import MemoryStore, ScriptedSource, StandInCluster
 from tandem.backup_avro.chain.entries import EntryKind, PartitionKey, Taint
 from tandem.backup_avro.errors import TransientError
 from tandem.backup_avro.selection.completion import Shortfall
-from tandem.backup_avro.selection.coverage import CUT_OFF_KEPT, clearing, doubtful, unguarded, unproven
+from tandem.backup_avro.selection.coverage import (
+    CUT_OFF_KEPT,
+    clearing,
+    doubtful_partitions,
+    topics_to_mark,
+    unproven_covers,
+)
 from tandem.controller.instance.act import InstanceTasks
 from tandem.controller.instance.history_proof import HistoryProver, NotProvenError
 from tandem.sink.kafka.errors.cluster_errors import ClusterUnreachableError
@@ -98,35 +104,37 @@ ONE, BOTH = guarded(topic()), guarded(topic(), topic("u"))
 def test_within_one_epoch_nothing_is_in_doubt() -> None:
     """One leader, whose log only grows."""
     older = complete_generation(1, {K: 10}, epoch=3).state
-    assert doubtful(complete_generation(2, {K: 15}, epoch=3).state, older, ONE) == []
-    assert doubtful(complete_generation(2, {K: 15}, epoch=5).state, older, ONE) == [K]
-    assert doubtful(complete_generation(2, {K: 15}, epoch=5).state, older, guarded(topic("other"))) == []
-    assert doubtful(complete_generation(2, {U: 15}, epoch=5).state, older, ONE) == []
-    assert doubtful(complete_generation(2, {K: 9}, epoch=3).state, older, ONE) == [], "behind: not yet"
+    assert doubtful_partitions(complete_generation(2, {K: 15}, epoch=3).state, older, ONE) == []
+    assert doubtful_partitions(complete_generation(2, {K: 15}, epoch=5).state, older, ONE) == [K]
+    assert doubtful_partitions(complete_generation(2, {K: 15}, epoch=5).state, older, guarded(topic("other"))) == []
+    assert doubtful_partitions(complete_generation(2, {U: 15}, epoch=5).state, older, ONE) == []
+    assert doubtful_partitions(complete_generation(2, {K: 9}, epoch=3).state, older, ONE) == [], "behind: not yet"
     shorter = complete_generation(2, {K: 9}, epoch=5, head_at=30).state
-    assert doubtful(shorter, older, ONE) == [K], "the log seems shorter now, and may be longer tomorrow"
+    assert doubtful_partitions(shorter, older, ONE) == [K], "the log seems shorter now, and may be longer tomorrow"
     unknown = complete_generation(1, {K: 10}, epoch=-1).state
-    assert doubtful(complete_generation(2, {K: 15}, epoch=5).state, unknown, ONE) == [], "there is nothing to ask for"
+    assert doubtful_partitions(complete_generation(2, {K: 15}, epoch=5).state, unknown, ONE) == [], (
+        "there is nothing to ask for"
+    )
     marked = complete_generation(1, {K: 10}, epoch=3).taint(10, cut_at=8).state
-    assert doubtful(complete_generation(2, {K: 15}, epoch=5).state, marked, ONE) == []
+    assert doubtful_partitions(complete_generation(2, {K: 15}, epoch=5).state, marked, ONE) == []
 
 
 def test_what_was_not_guarded_when_it_was_sealed_is_unproven() -> None:
     """SEALED says which topics those are; guarded again later, their coverage must be proven before they go."""
     older = complete_generation(1, {K: 10, U: 5}, epoch=3)
-    removed = unguarded(older.state, ONE)
+    removed = topics_to_mark(older.state, ONE)
     assert [(item.topic_id, item.removed) for item in removed] == [("u", True)]
     older.append(EntryKind.SEALED, topics=removed)
-    assert unguarded(older.state, ONE) == ()
-    assert [item.removed for item in unguarded(older.state, BOTH)] == [False]
+    assert topics_to_mark(older.state, ONE) == ()
+    assert [item.removed for item in topics_to_mark(older.state, BOTH)] == [False]
     newer = complete_generation(2, {K: 12, U: 9}, epoch=4)
     states = [older.state, newer.state]
     wanted = clearing(older.state, states, BOTH)
     assert wanted is not None
     assert wanted.goes == (K, U)
-    assert unproven(older.state, wanted.goes, states, BOTH) == {U: newer.state}
+    assert unproven_covers(older.state, wanted.goes, states, BOTH) == {U: newer.state}
     same = complete_generation(3, {K: 12, U: 9}, epoch=3).state
-    assert unproven(older.state, wanted.goes, [*states, same], BOTH) == {}, "one of the same epoch is proof"
+    assert unproven_covers(older.state, wanted.goes, [*states, same], BOTH) == {}, "one of the same epoch is proof"
 
 
 def test_what_can_t_be_proven_any_more_stays() -> None:
@@ -134,7 +142,7 @@ def test_what_can_t_be_proven_any_more_stays() -> None:
     older = complete_generation(1, {K: 10, U: 5}, epoch=3)
     proven = complete_generation(1, {K: 10, U: 5}, epoch=3).seal()
     newer = complete_generation(2, {K: 12, U: 9}, epoch=4).state
-    older.append(EntryKind.SEALED, topics=unguarded(older.state, ONE))
+    older.append(EntryKind.SEALED, topics=topics_to_mark(older.state, ONE))
     wanted = clearing(older.state, [older.state, newer], ONE)
     assert wanted is not None
     assert wanted.goes == (K,)
@@ -212,7 +220,6 @@ class World:
 
     @property
     def key(self) -> PartitionKey:
-        """The one partition."""
         return self.one.key("t", 0)
 
 
@@ -361,7 +368,7 @@ def test_a_chain_under_construction_is_in_doubt_nowhere() -> None:
     """Only what a restore may choose covers."""
     older = complete_generation(1, {K: 10}, epoch=3).state
     opened = Chain(number=2, instance="b", incarnation="b-1").open().commit({K: position(15, epoch=5)}).state
-    assert doubtful(opened, older, ONE) == []
+    assert doubtful_partitions(opened, older, ONE) == []
 
 
 def test_a_log_that_was_cut_is_not_what_was_read() -> None:

@@ -42,7 +42,6 @@ def store() -> MemoryStore:
 
 
 def plan(store: MemoryStore, **chosen: object) -> RestorePlan:
-    """Plan a restore."""
     return plan_of(ChainReader(store, PAIR), RestoreOptions(**chosen))  # type: ignore[arg-type]  # the caller names options
 
 
@@ -85,7 +84,6 @@ class History:
     complete: bool = False
 
     def step(self) -> None:
-        """Something happens."""
         self.store.clock_ms += self.rng.randint(1, 90_000)
         what = self.rng.choice(("commit", "commit", "commit", "merge", "confirm", "config", "snapshot", "grow"))
         if what == "merge":
@@ -163,7 +161,6 @@ class History:
         self.store.delete(gone)
 
     def finish(self) -> None:
-        """Become COMPLETE."""
         self.store.clock_ms += 2
         self.backup.complete()
         self.complete = True
@@ -427,8 +424,7 @@ class Handover:
 def handover(store: MemoryStore) -> Handover:
     """Five minutes after generation 2 is complete, 1 commits; 2 does so a minute later."""
     topics = [TopicSpec("orders")]
-    one = Backup.claim(store, topics=topics)
-    one.commit(records("orders", 0, range(15)))
+    one = Backup.begun(store, records("orders", 0, range(15)), topics=topics)
     store.clock_ms += 2
     one.complete()
     store.clock_ms += MINUTE
@@ -677,9 +673,11 @@ def test_what_was_swept_between_the_plan_and_the_pins_is_seen(store: MemoryStore
 
 def test_bounds_by_offset(store: MemoryStore) -> None:
     """Of the partitions that are named; the others as they are."""
-    backup = Backup.claim(store, topics=[TopicSpec("orders", partitions=2)])
-    backup.commit([*records("orders", 0, range(10)), *records("orders", 1, range(10))])
-    backup.complete()
+    backup = Backup.completed(
+        store,
+        [*records("orders", 0, range(10)), *records("orders", 1, range(10))],
+        topics=[TopicSpec("orders", partitions=2)],
+    )
     backup.commit(records("orders", 0, range(10, 20)))
     made = plan(store, until={("orders", 0): 13})
     assert held(store, made) == {("orders", 0): list(range(13)), ("orders", 1): list(range(10))}
@@ -714,9 +712,7 @@ def test_a_bound_inside_the_first_scan_is_no_state(store: MemoryStore) -> None:
 
 def test_a_bound_below_a_taint_is_sound(store: MemoryStore) -> None:
     """What is in doubt is not restored, so nothing is said of it."""
-    backup = Backup.claim(store, topics=[TopicSpec("orders")])
-    backup.commit(records("orders", 0, range(10)))
-    backup.complete()
+    backup = Backup.completed(store, records("orders", 0, range(10)))
     backup.taint("orders", 0, 10)
     backup.commit(records("orders", 0, range(10, 20)))
     assert plan(store).warnings() != []

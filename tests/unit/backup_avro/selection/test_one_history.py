@@ -264,9 +264,7 @@ def of_generation(number: int) -> RestoreRecord:
 def test_what_reads_a_state_compares_what_is_stored() -> None:
     """Objects and journals: the newest state, one of a moment, a plan, and the same plan found again by its entries."""
     store = MemoryStore()
-    older = Backup.claim(store, topics=[TopicSpec("t")])
-    older.commit(records("t", 0, range(8)))
-    older.complete()
+    older = Backup.completed(store, records("t", 0, range(8)))
     newer = Backup.claim(store, topics=[TopicSpec("t")], number=2, instance="b")
     newer.commit(records("t", 0, range(15)), journal=True)
     newer.complete()

@@ -36,7 +36,6 @@ def offsets(found: PartitionSelection) -> list[int]:
 
 
 def only(selection: Selection) -> PartitionSelection:
-    """The one partition."""
     (found,) = selection.partitions
     return found
 

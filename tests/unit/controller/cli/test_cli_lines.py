@@ -16,7 +16,7 @@ from support.pages.command_tree import commands, parse
 from support.pages.documented import words
 
 from tandem.controller.cli.main import COMMANDS, run
-from tandem.controller.cli.output import reference
+from tandem.controller.cli.reference import command_page
 from tandem.sink.process import log
 
 ROOT = Path(__file__).parents[4]
@@ -36,8 +36,8 @@ def _fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_the_page_of_commands_is_what_they_say() -> None:
-    """docs/cli.md is made from the commands; `python -m tandem.controller.cli.output.reference` writes it anew."""
-    assert reference.PAGE.read_text() == reference.page()
+    """docs/cli.md is made from the commands; `python -m tandem.controller.cli.reference.command_page` writes it."""
+    assert command_page.PAGE.read_text() == command_page.page()
 
 
 def test_whole_command_lines_in_the_docs_parse() -> None:
@@ -181,6 +181,8 @@ WRONG = [
     ("restore --until orders", "--until"),
     ("restore --until orders:x=5", "--until"),
     ("restore --rate fast", "--rate"),
+    ("restore --compression brotli", "--compression"),
+    ("restore --offsets exact", "--offsets"),
     ("restore --partitions zero", "--partitions"),
     ("restore --key-format rot13 --key x", "--key-format"),
     ("restore --filter-timestamp now", "--filter-timestamp"),

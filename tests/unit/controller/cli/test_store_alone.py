@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from support.backups.build_backup import PAIR, Backup, TopicSpec, records
+from support.backups.build_backup import PAIR, Backup, records
 
 from tandem.controller.cli.main import run
 from tandem.sink.store import ObjectStore, open_store
@@ -35,9 +35,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "store").mkdir()
     found = open_store((tmp_path / "store").as_uri())
-    backup = Backup.claim(found, topics=[TopicSpec("orders")])
-    backup.commit(records("orders", 0, range(5)))
-    backup.complete()
+    Backup.completed(found, records("orders", 0, range(5)))
     return found
 
 

@@ -87,7 +87,7 @@ def test_only_what_the_peer_says_now_counts() -> None:
     peers = PeerState(pair=PAIR, instances=("a", "b"), incarnation="a-1")
 
     def terms() -> PairTerms | None:
-        heartbeat = peers.said_now("b")
+        heartbeat = peers.current_heartbeat("b")
         return None if heartbeat is None else heartbeat.terms
 
     def said(
@@ -96,7 +96,7 @@ def test_only_what_the_peer_says_now_counts() -> None:
         return take(message(event, instance="b", incarnation="b-1", details=details), live=live)
 
     def take(one: CoordinationMessage, *, live: bool) -> CoordinationMessage:
-        peers.note(one, heard_mono=1.0 if live else None)
+        peers.note_message(one, heard_mono=1.0 if live else None)
         return one
 
     assert terms() is None
@@ -138,9 +138,7 @@ def test_a_first_claim_that_cannot_be_read_tells_nothing() -> None:
 def test_status_and_check_tell() -> None:
     """As long as both are heard: which is where, and what to do; a WARNING, because all is backed up twice."""
     store = MemoryStore()
-    backup = Backup.claim(store, topics=[TopicSpec("orders")])
-    backup.commit(records("orders", 0, range(3)))
-    backup.complete()
+    Backup.completed(store, records("orders", 0, range(3)))
     at = now_ms(store)
 
     def saying(terms: PairTerms | None, ago_s: int = 0) -> CoordinationMessage:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tandem.controller.coordination.turn_request import Asking
+from tandem.controller.coordination.turn_request import TurnRequests
 from tandem.controller.decision.decide import Reason
 
 
 def test_it_is_asked_again_because_messages_get_lost() -> None:
     """Each ten seconds, each number by itself; since when is told from the first time on."""
-    asking = Asking()
+    asking = TurnRequests()
     said = [now for now in range(35) if asking.due(7, float(now))]
     assert said == [0, 10, 20, 30]
     assert asking.due(8, 31.0)
@@ -20,9 +20,9 @@ def test_it_is_asked_again_because_messages_get_lost() -> None:
 @pytest.mark.parametrize("reason", list(Reason))
 def test_no_time_passes_for_the_peer_while_nobody_may_claim(reason: Reason) -> None:
     """Asked a moment before a pause of hours, it would count as silent at the end of it."""
-    asking = Asking()
+    asking = TurnRequests()
     asking.due(7, 0.0)
-    asking.decided(reason)
+    asking.forget_if_forbidden(reason)
     nobody = reason in {
         Reason.PAUSED,
         Reason.RESTING,

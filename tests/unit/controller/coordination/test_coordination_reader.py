@@ -41,7 +41,6 @@ class Quiet:
     complaint: KafkaError | None = None
 
     def get_watermark_offsets(self, *_: object, **__: object) -> tuple[int, int]:
-        """Nothing is there."""
         return 0, 0
 
     def assign(self, _: object) -> None:
@@ -64,7 +63,6 @@ class Quiet:
 
 @pytest.fixture
 def topic(monkeypatch: pytest.MonkeyPatch) -> Iterator[CoordinationTopic]:
-    """One without brokers."""
     monkeypatch.setattr(coordination, "ensure_topic", lambda *_: 1)
     monkeypatch.setattr(coordination, "Producer", lambda _: None)
     monkeypatch.setattr(coordination, "_READ_AGAIN_S", 0.02)

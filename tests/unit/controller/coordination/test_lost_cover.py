@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.backups.build_backup import Backup, TopicSpec, records
+from support.backups.build_backup import Backup, records
 from support.backups.chains import part
 from support.pairs.sights import listening, message, sight
 from support.pipeline.doubles import MemoryStore
@@ -67,7 +67,7 @@ def test_only_what_the_peers_living_process_says_counts() -> None:
     told = details(lost(1, 2))
 
     def losses() -> frozenset[int]:
-        said = peers.said_now("b")
+        said = peers.current_heartbeat("b")
         return frozenset() if said is None else said.objects_lost_of
 
     def heard(
@@ -76,14 +76,14 @@ def test_only_what_the_peers_living_process_says_counts() -> None:
         said: CoordinationMessage = message(
             event, instance=name, details=told if event is CoordinationEvent.PROGRESS else {}
         )
-        peers.note(said, heard_mono=1.0 if live else None)
+        peers.note_message(said, heard_mono=1.0 if live else None)
         return losses()
 
     assert losses() == frozenset()
     assert heard(live=False) == frozenset()
     assert heard(name="a") == frozenset()
     assert heard() == {2}
-    peers.note(message(instance="b"), heard_mono=2.0)
+    peers.note_message(message(instance="b"), heard_mono=2.0)
     assert losses() == frozenset(), "it does not miss them any more"
     heard()
     assert heard(CoordinationEvent.LEAVING) == frozenset()
@@ -92,9 +92,7 @@ def test_only_what_the_peers_living_process_says_counts() -> None:
 def test_status_and_check_tell_people() -> None:
     """It can't wait for the morning: who did it may come back for the copy that is left."""
     store = MemoryStore()
-    backup = Backup.claim(store, topics=[TopicSpec("t")])
-    backup.commit(records("t", 0, range(3)))
-    backup.complete()
+    Backup.completed(store, records("t", 0, range(3)))
     at = now_ms(store)
     voices = [message(instance="a", at=at, details=details(lost(1, 2))), message(instance="b", at=at)]
     found = overview(sight(store, listener=listening(*voices)))

@@ -20,55 +20,57 @@ def test_nothing_is_known_at_first() -> None:
 def test_old_messages_say_nothing_about_life() -> None:
     """Who wrote before I began to read may be long dead."""
     it = peers()
-    it.note(message())
+    it.note_message(message())
     assert it.peer("b").heard_mono is None
-    it.note(message(), heard_mono=7.0)
+    it.note_message(message(), heard_mono=7.0)
     assert it.peer("b") == Peer(instance="b", heard_mono=7.0)
 
 
 def test_a_goodbye_holds_until_the_next_life_speaks() -> None:
     """LEAVING is the last word of one incarnation."""
     it = peers()
-    it.note(message(event=CoordinationEvent.LEAVING), heard_mono=1.0)
+    it.note_message(message(event=CoordinationEvent.LEAVING), heard_mono=1.0)
     assert it.peer("b").left
-    it.note(message(life="2"), heard_mono=2.0)
+    it.note_message(message(life="2"), heard_mono=2.0)
     assert it.peer("b") == Peer(instance="b", heard_mono=2.0)
 
 
 def test_my_own_words_are_no_twin() -> None:
     """Nor are those of other pairs."""
     it = peers()
-    it.note(message("a"), heard_mono=1.0)
-    it.note(message("a", life="9", pair="other"), heard_mono=1.0)
+    it.note_message(message("a"), heard_mono=1.0)
+    it.note_message(message("a", life="9", pair="other"), heard_mono=1.0)
     assert it.twin("a") == Twin()
 
 
 def test_an_earlier_life_is_a_twin_until_it_said_goodbye() -> None:
     """Known from old messages, heard from live ones."""
     it = peers()
-    it.note(message("a", life="0"))
+    it.note_message(message("a", life="0"))
     assert it.twin("a") == Twin(known=True)
-    it.note(message("a", life="0"), heard_mono=3.0)
+    it.note_message(message("a", life="0"), heard_mono=3.0)
     assert it.twin("a") == Twin(known=True, heard_mono=3.0, incarnations={"a-0": 3.0})
-    it.note(message("a", CoordinationEvent.LEAVING, life="0"), heard_mono=4.0)
+    it.note_message(message("a", CoordinationEvent.LEAVING, life="0"), heard_mono=4.0)
     assert it.twin("a") == Twin(left=True)
 
 
 def test_one_goodbye_is_not_everybodys() -> None:
     """Of two twins one may stay."""
     it = peers()
-    it.note(message("a", life="x"), heard_mono=1.0)
-    it.note(message("a", CoordinationEvent.LEAVING, life="y"), heard_mono=2.0)
+    it.note_message(message("a", life="x"), heard_mono=1.0)
+    it.note_message(message("a", CoordinationEvent.LEAVING, life="y"), heard_mono=2.0)
     assert it.twin("a") == Twin(known=False, heard_mono=1.0, left=False, incarnations={"a-x": 1.0})
 
 
 def test_the_last_request_of_each_sender_counts() -> None:
     """Whoever sends it, an operator's too; an incomplete one is none."""
     it = peers()
-    it.note(message(event=CoordinationEvent.ACTIVATE, target="a", generation=2, reason="due"))
-    it.note(message(event=CoordinationEvent.ACTIVATE, target="a", generation=3), heard_mono=0.0)
-    it.note(message("cli", CoordinationEvent.ACTIVATE, target="b", generation=3, reason="by hand"), heard_mono=0.0)
-    it.note(message("x", CoordinationEvent.ACTIVATE, generation=3), heard_mono=0.0)
+    it.note_message(message(event=CoordinationEvent.ACTIVATE, target="a", generation=2, reason="due"))
+    it.note_message(message(event=CoordinationEvent.ACTIVATE, target="a", generation=3), heard_mono=0.0)
+    it.note_message(
+        message("cli", CoordinationEvent.ACTIVATE, target="b", generation=3, reason="by hand"), heard_mono=0.0
+    )
+    it.note_message(message("x", CoordinationEvent.ACTIVATE, generation=3), heard_mono=0.0)
     assert it.activations() == (
         Activation(request_id="r", target="a", generation=3, reason=""),
         Activation(request_id="r", target="b", generation=3, reason="by hand", by_person=True),
@@ -81,44 +83,44 @@ def test_the_last_message_of_a_former_process_says_nothing_of_its_successor() ->
     """A peer was restarted, and the process before says its LEAVING late: the peer is not gone, whoever asks."""
     it = peers()
     for life in ("1", "2"):
-        it.note(message(life=life, at=5), heard_mono=1.0)
-    it.note(message(event=CoordinationEvent.LEAVING, life="1", at=6), heard_mono=2.0)
+        it.note_message(message(life=life, at=5), heard_mono=1.0)
+    it.note_message(message(event=CoordinationEvent.LEAVING, life="1", at=6), heard_mono=2.0)
     assert it.peer("b") == Peer(instance="b", heard_mono=2.0)
     assert it.last_heard()["b"] == LastHeard(instance="b", incarnation="b-2", at=5, heartbeat=Heartbeat())
-    assert it.said_now("b") == Heartbeat()
+    assert it.current_heartbeat("b") == Heartbeat()
 
 
 def test_two_processes_at_once_are_seen_by_the_process_itself() -> None:
     """Its page says so, as `tandem status` does; not once the other one has left."""
     it = peers()
-    it.note(message("a", life="0", at=1))
-    assert it.as_if_said("a", Heartbeat(), 2) == LastHeard(
+    it.note_message(message("a", life="0", at=1))
+    assert it.own_state_as_heard("a", Heartbeat(), 2) == LastHeard(
         instance="a", incarnation="a-1", at=2, heartbeat=Heartbeat()
     ), "a restart is none"
-    it.note(message("a", life="1", at=2), heard_mono=1.0)
-    it.note(message("a", life="0", at=3), heard_mono=2.0)
+    it.note_message(message("a", life="1", at=2), heard_mono=1.0)
+    it.note_message(message("a", life="0", at=3), heard_mono=2.0)
     assert it.last_heard()["a"].twin_at == 3
-    assert it.as_if_said("a", Heartbeat(), 4).twin_at == 4
-    it.note(message("a", CoordinationEvent.LEAVING, life="0", at=5), heard_mono=3.0)
-    assert it.as_if_said("a", Heartbeat(), 6).twin_at is None
+    assert it.own_state_as_heard("a", Heartbeat(), 4).twin_at == 4
+    it.note_message(message("a", CoordinationEvent.LEAVING, life="0", at=5), heard_mono=3.0)
+    assert it.own_state_as_heard("a", Heartbeat(), 6).twin_at is None
 
 
 def test_a_process_keeps_its_heartbeat_when_it_says_something_else() -> None:
     """Only a heartbeat replaces one; what another process said is not what this one says."""
     it = peers()
-    it.note(message(state="Active"), heard_mono=1.0)
-    it.note(message(event=CoordinationEvent.PASSIVATE), heard_mono=2.0)
-    assert it.said_now("b") == it.last_heard()["b"].heartbeat == Heartbeat(role="Active")
-    it.note(message(event=CoordinationEvent.CATCHING_UP, life="2"), heard_mono=3.0)
-    assert it.said_now("b") is it.last_heard()["b"].heartbeat is None
+    it.note_message(message(state="Active"), heard_mono=1.0)
+    it.note_message(message(event=CoordinationEvent.PASSIVATE), heard_mono=2.0)
+    assert it.current_heartbeat("b") == it.last_heard()["b"].heartbeat == Heartbeat(role="Active")
+    it.note_message(message(event=CoordinationEvent.CATCHING_UP, life="2"), heard_mono=3.0)
+    assert it.current_heartbeat("b") is it.last_heard()["b"].heartbeat is None
 
 
 def test_a_request_without_a_number_or_a_target_is_none() -> None:
     """It neither counts nor takes the place of one that does."""
     it = peers()
-    it.note(message("cli", CoordinationEvent.ACTIVATE, target="a", generation=3))
-    it.note(message("cli", CoordinationEvent.ACTIVATE, target="a"))
-    it.note(message("cli", CoordinationEvent.ACTIVATE, generation=4))
+    it.note_message(message("cli", CoordinationEvent.ACTIVATE, target="a", generation=3))
+    it.note_message(message("cli", CoordinationEvent.ACTIVATE, target="a"))
+    it.note_message(message("cli", CoordinationEvent.ACTIVATE, generation=4))
     assert [one.generation for one in it.activations()] == [one.generation for one in it.requests()] == [3]
 
 

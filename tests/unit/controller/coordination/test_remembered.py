@@ -11,7 +11,14 @@ from support.pairs.messages import message, peers
 
 from tandem.backup_avro.chain.heads import Head
 from tandem.backup_avro.documents.coordination_message import CoordinationEvent, CoordinationMessage, ReaderPosition
-from tandem.controller.coordination.bounded_memory import HEADS, INCARNATIONS, LONGEST, STRANGERS, BoundedMap, lean
+from tandem.controller.coordination.bounded_memory import (
+    HEADS,
+    INCARNATIONS,
+    LONGEST,
+    STRANGERS,
+    BoundedMap,
+    drop_unused_parts,
+)
 from tandem.controller.coordination.heartbeat import HEAD_SHA256, Heartbeat
 from tandem.controller.decision.observation import Peer
 
@@ -47,7 +54,7 @@ def test_a_flood_of_strangers_is_forgotten_and_the_pair_is_not() -> None:
     """As many as stay are the newest; what the two have said is there, and no bulk of anybody."""
     context = peers()
     for one in (*of_the_pair(), *flood(500)):
-        context.note(one, heard_mono=1.0)
+        context.note_message(one, heard_mono=1.0)
     assert context.peer("b") == Peer(instance="b", heard_mono=1.0)
     assert context.twin("a").left
     assert [one.by_person for one in context.activations()] == [False] + [True] * STRANGERS
@@ -69,7 +76,7 @@ def test_a_flood_under_the_pairs_own_names_is_bounded_too() -> None:
         for name in ("a", "b"):
             details = {HEAD_SHA256: f"{number:064x}"}
             one = message(name, life=f"f{number}", generation=number + 1, chain_seq=1, details=details)
-            context.note(one, heard_mono=float(number))
+            context.note_message(one, heard_mono=float(number))
     assert context.peer("b").heard_mono == 999.0
     assert len(context.twin("a").incarnations) == INCARNATIONS
     assert context.twin("a").heard_mono == 999.0
@@ -80,9 +87,9 @@ def test_a_flood_under_the_pairs_own_names_is_bounded_too() -> None:
 def test_who_has_left_is_forgotten_before_who_may_be_alive() -> None:
     """A process that died without a word is not forgotten for a hundred that ended well."""
     context = peers()
-    context.note(message("a", life="dead"))
+    context.note_message(message("a", life="dead"))
     for number in range(100):
-        context.note(message("a", CoordinationEvent.LEAVING, life=f"f{number}"))
+        context.note_message(message("a", CoordinationEvent.LEAVING, life=f"f{number}"))
     assert not context.twin("a").left
 
 
@@ -90,8 +97,8 @@ def test_a_twin_is_seen_among_many_restarts() -> None:
     """By a look from outside: a process that speaks after another one had spoken."""
     context = peers()
     for number in range(100):
-        context.note(message("a", life=f"f{number}", at=number))
-    context.note(message("a", life="f98", at=200))
+        context.note_message(message("a", life=f"f{number}", at=number))
+    context.note_message(message("a", life="f98", at=200))
     assert context.last_heard()["a"].twin_at == 200
 
 
@@ -119,4 +126,4 @@ def test_any_history_keeps_the_newest(history: list[tuple[int, bool]], most: int
 def test_a_small_message_is_left_as_it_is(*, of_pair: bool) -> None:
     """Thousands come in an hour."""
     small = message(details={"version": "1"}) if of_pair else message("cli", reason="by hand")
-    assert lean(small, of_pair=of_pair) == small
+    assert drop_unused_parts(small, of_pair=of_pair) == small

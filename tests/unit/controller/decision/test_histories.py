@@ -19,7 +19,7 @@ from support.pipeline.waiting import until
 
 from tandem.backup_avro.chain.entries import Base, GroupOffset, Part
 from tandem.backup_avro.chain.generation import Generation
-from tandem.backup_avro.selection.completion import spoilt
+from tandem.backup_avro.selection.completion import is_spoilt
 from tandem.backup_avro.selection.coverage import clearing
 from tandem.backup_avro.selection.restorable_state import Slice, select
 from tandem.controller.decision.decide import Reason, StartPipeline, decide
@@ -27,10 +27,10 @@ from tandem.controller.decision.observation import PipelineState, Role
 from tandem.controller.instance.act import InstanceTasks, TaskBoard
 from tandem.controller.instance.pipelines import asked_between_commits
 from tandem.controller.instance.store_watch import StoreWatch
-from tandem.sink import clock
 from tandem.sink.kafka.cluster.guarded_topics import ANY_GROUP, GuardedTopics
 from tandem.sink.kafka.fetch.events import Fetched, TopicPartition
 from tandem.sink.pipeline import Phase, PipelineReport
+from tandem.sink.process import clock
 from tandem.sink.read.reader_context import ReaderContext
 from tandem.sink.read.scan.local_ranges import LocalRanges
 from tandem.sink.read.scan.plan import ScanPlan
@@ -119,7 +119,7 @@ def test_a_task_may_fail_for_ever() -> None:
     context = TaskBoard(workers=1)
     slot = ("Clear", 1)
     for _ in range(1100):
-        context._look(slot, StoreTransientError("held by a pin", code="TDM-X001"))
+        context._note_result(slot, StoreTransientError("held by a pin", code="TDM-X001"))
     assert slot in context.under_way(time.monotonic())
     context.close()
 
@@ -127,8 +127,7 @@ def test_a_task_may_fail_for_ever() -> None:
 def test_an_object_that_is_lost_before_complete_costs_its_generation_and_no_more() -> None:
     """Every further try would end the same way, and as long as it counts as being built nobody builds another one."""
     store = MemoryStore()
-    backup = Backup.claim(store, topics=[TopicSpec("orders")])
-    backup.commit(records("orders", 0, range(5)))
+    backup = Backup.begun(store, records("orders", 0, range(5)))
     claimed = backup.writer.state
     (topic_id,) = claimed.topics
     cluster = StandInCluster(topics={"orders": claimed.topics[topic_id]})
@@ -147,7 +146,7 @@ def test_an_object_that_is_lost_before_complete_costs_its_generation_and_no_more
     tasks.complete(backup.writer)
     after = ChainReader(store, PAIR).load(1)
     assert not after.complete
-    assert spoilt(after)
+    assert is_spoilt(after)
     assert name in next(iter(after.taints.values())).reason
 
 
@@ -193,7 +192,7 @@ def test_no_surprise_ends_the_survey() -> None:
     it.start()
     until(lambda: it.trouble is not None)
     cluster.error = None
-    until(lambda: it.take() is not None)
+    until(lambda: it.take_survey() is not None)
     it.stop()
 
 
@@ -207,7 +206,6 @@ class Ended:
         """Forget it."""
 
     def report(self) -> PipelineReport:
-        """Where it is."""
         return PipelineReport(
             generation=1,
             phase=self.phase,
@@ -245,7 +243,6 @@ def test_nobody_waits_for_a_pipeline_that_ended(phase: Phase) -> None:
 
 
 def context(store: MemoryStore) -> ReaderContext:
-    """What lanes share."""
     return bare_context(store=store)
 
 
@@ -295,6 +292,32 @@ def test_a_group_that_can_not_be_asked_is_not_forgotten() -> None:
     found = drafter.draft()
     assert found is not None
     assert found.groups == {"g": (), "h": ()}
+
+
+def test_groups_that_are_not_recorded_are_told_once() -> None:
+    """Each change is an entry's news. While a broker does not list its groups, those that it had are still named."""
+    drafter = CommitDrafter(context(MemoryStore()), Chain().open().state, max_objects=4, flush_interval_s=60.0)
+    topics = GuardedTopics(topics=(topic(),))
+    drafter.survey(ClusterSurvey(found=topics, groups={}))
+    drafter.draft()
+
+    def told(unrecorded: dict[str, str], **groups: tuple[GroupOffset, ...] | None) -> dict[str, str] | None:
+        drafter.survey(ClusterSurvey(found=topics, groups=groups, unrecorded=unrecorded))
+        news, found = drafter.has_changes(), drafter.draft()
+        assert news == (found is not None)
+        return None if found is None else found.unrecorded
+
+    shares = {"s": "share group", "g": "not allowed"}
+    assert told(shares, g=None) == shares
+    assert told(shares, g=None) is None
+    drafter.survey(ClusterSurvey(found=topics, groups=None))
+    assert drafter.draft() is None
+    drafter.survey(ClusterSurvey(found=topics, groups={ANY_GROUP: None}, unrecorded={"t": "share group"}))
+    found = drafter.draft()
+    assert found is not None
+    assert found.unrecorded == shares | {"t": "share group"}
+    assert told({"t": "share group"}, g=(GroupOffset(key=K, offset=5),)) == {"t": "share group"}
+    assert told({}) == {}
 
 
 # --- the base ---------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from support.backups.build_backup import Backup, TopicSpec, records
+from support.backups.build_backup import Backup, records
 from support.pairs.sights import LIVENESS_S, POLICY
 from support.pipeline.doubles import MemoryStore
 
@@ -20,8 +20,7 @@ def read(*complete: bool) -> list[Generation]:
     store = MemoryStore(clock_ms=1_700_000_000_000, step_ms=0)
     found = []
     for number, done in enumerate(complete, start=1):
-        backup = Backup.claim(store, topics=[TopicSpec("t")], number=number)
-        backup.commit(records("t", 0, range(3)))
+        backup = Backup.begun(store, records("t", 0, range(3)), number=number)
         if done:
             backup.complete()
         found.append(backup.writer.state)

@@ -144,7 +144,7 @@ def test_requests_carry_their_time() -> None:
         target="a",
         generation=2,
     )
-    peers.note(message)
+    peers.note_message(message)
     assert [(one.at, one.by_person) for one in peers.activations()] == [(4711, True)]
 
 
@@ -213,10 +213,7 @@ def test_one_that_cannot_be_read_ends_the_pause() -> None:
 
 def completed(store: ObjectStore, number: int = 1, instance: str = "a") -> Backup:
     """A generation that is COMPLETE."""
-    backup = Backup.claim(store, topics=[ORDERS], number=number, instance=instance)
-    backup.commit(records("orders", 0, range(10)))
-    backup.complete()
-    return backup
+    return Backup.completed(store, records("orders", 0, range(10)), topics=[ORDERS], number=number, instance=instance)
 
 
 def seen_paused(store: ObjectStore, **how: object) -> PairView:

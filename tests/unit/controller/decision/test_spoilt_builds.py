@@ -53,7 +53,7 @@ def test_the_rest_doubles_up_to_an_hour() -> None:
 @pytest.mark.parametrize(("at", "rests"), [(99_999, False), (100_000, True), (119_999, True), (120_000, False)])
 def test_it_rests_from_the_newest_claim_on(at: int, *, rests: bool) -> None:
     """A clock that was set back behind it would have it rest for ever."""
-    assert SpoiltBuilds(count=3, claimed_at=100_000).rests(at) is rests
+    assert SpoiltBuilds(count=3, claimed_at=100_000).must_wait(at) is rests
 
 
 def look(

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.backups.build_backup import PAIR, Backup, TopicSpec, records
+from support.backups.build_backup import PAIR, Backup, records
 from support.backups.chains import Chain, complete_generation, guarded, key, position, topic
 from support.pairs import observations
 from support.pairs.messages import message, peers
@@ -51,7 +51,6 @@ def building(number: int, instance: str) -> Chain:
 
 
 def asks(target: str, generation: int, *, by_person: bool) -> tuple[Activation, ...]:
-    """A request."""
     return (Activation(request_id="x", target=target, generation=generation, reason="why", by_person=by_person),)
 
 
@@ -268,15 +267,12 @@ def test_who_is_heard_is_told_by_incarnation() -> None:
 def test_a_claim_that_was_never_opened_is_forgotten_when_it_is_not_needed() -> None:
     """Its owner died before OPEN, and nobody else may open it: it would be shown and looked at for ever."""
     store = MemoryStore()
-    one = Backup.claim(store, topics=[TopicSpec("t")])
-    one.commit(records("t", 0, range(5)))
-    one.complete()
+    Backup.completed(store, records("t", 0, range(5)))
     claim = Chain(number=2, instance="b", incarnation="b-1").state.claim
     store.put_if_absent(layout.claim_key(PAIR, 2), encode_claim(claim))
     reader = ChainReader(store, PAIR)
     assert [state.number for state in reader.refresh()] == [1, 2], "somebody may be about to open it"
-    three = Backup.claim(store, topics=[TopicSpec("t")], number=3)
-    three.commit(records("t", 0, range(5)))
+    three = Backup.begun(store, records("t", 0, range(5)), number=3)
     assert [state.number for state in reader.refresh()] == [1, 2, 3]
     three.complete()
     assert [state.number for state in reader.refresh()] == [1, 3]

@@ -12,7 +12,7 @@ from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import EntryKind
 from tandem.backup_avro.documents.coordination_message import CoordinationEvent
 from tandem.backup_avro.errors import ConfigError, RefusedError
-from tandem.controller.history.handover_progress import HandoverPlan, HandoverStanding, Stage, plan, standing
+from tandem.controller.history.handover_progress import HandoverPlan, HandoverStanding, Stage, handover_standing, plan
 from tandem.controller.status.overview import overview
 from tandem.sink.store import ObjectStore
 from tandem.sink.store.chain import pins
@@ -25,9 +25,7 @@ BOTH = {"a": 1.0, "b": 2.0}
 
 def begin(store: ObjectStore, number: int = 1, instance: str = "a") -> Backup:
     """A generation with ten records."""
-    backup = Backup.claim(store, topics=[ORDERS], number=number, instance=instance)
-    backup.commit(records("orders", 0, range(10)))
-    return backup
+    return Backup.begun(store, records("orders", 0, range(10)), number=number, instance=instance)
 
 
 def completed(store: ObjectStore, number: int = 1, instance: str = "a") -> Backup:
@@ -173,7 +171,7 @@ def where(
     reader.refresh()
     guarded = sight(store, topics=[ORDERS]).brokers
     assert guarded is not None
-    return standing(request, requested_at, {g.number: g for g in reader.history()}, guarded.guarded, held=held)
+    return handover_standing(request, requested_at, {g.number: g for g in reader.history()}, guarded.guarded, held=held)
 
 
 def test_a_handover_from_the_request_to_the_end(store: ObjectStore) -> None:
@@ -224,9 +222,7 @@ def test_what_a_checkpoint_keeps_is_not_waited_for(store: ObjectStore) -> None:
 
 def test_what_is_kept_whole_is_not_waited_for(store: ObjectStore) -> None:
     """When the cluster has nothing any more of what the old one holds, no CLEARING will come."""
-    old = Backup.claim(store, topics=[TopicSpec("deleted")])
-    old.commit(records("deleted", 0, range(3)))
-    old.complete()
+    old = Backup.completed(store, records("deleted", 0, range(3)))
     request = asked(store, topics=[ORDERS])
     completed(store, 2, "b")
     old.seal()

@@ -13,7 +13,7 @@ from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import EntryKind
 from tandem.controller.history import background_history
 from tandem.controller.history.background_history import BackgroundHistory
-from tandem.controller.history.store_history import GradualAnnals, read_past_events
+from tandem.controller.history.store_history import GradualHistory, read_past_events
 from tandem.controller.instance.store_watch import StoreView
 from tandem.sink.store import ObjectStore
 from tandem.sink.store.chain.chain_reader import ChainReader
@@ -47,7 +47,7 @@ def test_read_by_and_by_it_is_the_whole_history(store: ObjectStore) -> None:
     turn(store, 3, "a", cleared=False)
     view = view_of(store)
     heads = {g.number: g.seq for g in view.generations}
-    past_events = GradualAnnals(store, PAIR, generations=12)
+    past_events = GradualHistory(store, PAIR, generations=12)
     seen = []
     while past_events.read_on(heads, view.numbers, entries=16):
         seen.append(dict(past_events.unread))
@@ -61,7 +61,7 @@ def test_read_by_and_by_it_is_the_whole_history(store: ObjectStore) -> None:
 def test_what_is_appended_is_read_on(store: ObjectStore) -> None:
     """Only what is new is read: the chain that was read once is not read again."""
     backup = turn(store, 1, "a", cleared=False)
-    past_events = GradualAnnals(store, PAIR, generations=12)
+    past_events = GradualHistory(store, PAIR, generations=12)
     while past_events.read_on({1: backup.writer.state.seq}, [1], entries=100):
         pass
     backup.seal()
@@ -75,7 +75,7 @@ def test_old_generations_are_left_out_and_named() -> None:
     store = MemoryStore()
     for number in range(1, 5):
         Backup.claim(store, topics=[ORDERS], number=number)
-    past_events = GradualAnnals(store, PAIR, generations=2)
+    past_events = GradualHistory(store, PAIR, generations=2)
     while past_events.read_on({}, range(1, 5), entries=10):
         pass
     assert {one.generation for one in past_events.past_events.happenings} == {3, 4}
@@ -85,7 +85,7 @@ def test_old_generations_are_left_out_and_named() -> None:
 def test_what_has_become_old_is_let_go_of() -> None:
     """An instance reads on for years: it keeps no more of them than one that has just begun."""
     store = MemoryStore()
-    past_events = GradualAnnals(store, PAIR, generations=2)
+    past_events = GradualHistory(store, PAIR, generations=2)
     for number in range(1, 7):
         Backup.claim(store, topics=[ORDERS], number=number)
         while past_events.read_on({}, range(1, number + 1), entries=10):
@@ -97,9 +97,7 @@ def test_what_has_become_old_is_let_go_of() -> None:
 def test_turns_that_are_long_over_are_let_go_of(store: ObjectStore) -> None:
     """Only those that are shown stay."""
     for number in range(1, 12):
-        backup = Backup.claim(store, topics=[ORDERS], number=number, instance="ab"[number % 2])
-        backup.commit(records("orders", 0, range(1)))
-        backup.complete()
+        backup = Backup.completed(store, records("orders", 0, range(1)), number=number, instance="ab"[number % 2])
         backup.seal()
         backup.append(EntryKind.CLEARED, clearing=backup.clearing())
     views = [replace(view_of(store), numbers=tuple(range(1, newest + 1))) for newest in (9, 11)]
@@ -122,7 +120,7 @@ def test_damage_costs_no_other_chain(store: ObjectStore) -> None:
     other = store.get(layout.entry_key(PAIR, 3, 20))
     store.delete([key, layout.claim_key(PAIR, 1)])
     store.put_if_absent(key, other)
-    past_events = GradualAnnals(store, PAIR, generations=12)
+    past_events = GradualHistory(store, PAIR, generations=12)
     heads = {2: broken.writer.state.seq, 3: 43}
     while past_events.read_on(heads, [1, 2, 3], entries=100):
         pass

@@ -40,16 +40,11 @@ NOTHING = GuardedPartitions(cluster_id=CLUSTER, topics={})
 
 @pytest.fixture
 def store() -> MemoryStore:
-    """An empty store."""
     return MemoryStore()
 
 
 def completed(store: MemoryStore, number: int = 1, upto: int = 10, instance: str = "a") -> Backup:
-    """A COMPLETE generation."""
-    backup = Backup.claim(store, topics=[ORDERS], number=number, instance=instance)
-    backup.commit(records("orders", 0, range(upto)))
-    backup.complete()
-    return backup
+    return Backup.completed(store, records("orders", 0, range(upto)), number=number, instance=instance)
 
 
 def request(store: MemoryStore, end: int = 10, *, nonce: str = "a" * 32, **how: object) -> CheckpointRequest:
@@ -72,7 +67,7 @@ def keeper(
 ) -> CheckpointKeeper:
     """An instance's keeper that has looked."""
     made = CheckpointKeeper(store, pair=PAIR, me=me, same_logs=same_logs)
-    made.look()
+    made.read_checkpoints()
     return made
 
 
@@ -177,25 +172,29 @@ def test_what_is_settled_is_read_once() -> None:
     held = mine.held
     assert held is not None
     assert len(held[1]) == 360
-    assert gets(store, mine.look) == []
+    assert gets(store, mine.read_checkpoints) == []
     assert (mine.open, mine.held) == ((), held)
     still = request(store, id="open", nonce="f" * 32)
     where = layout.checkpoint_key(PAIR, "open")
-    assert gets(store, mine.look) == gets(store, mine.look) == [where, layout.outcome_key(PAIR, "f" * 32)]
+    assert (
+        gets(store, mine.read_checkpoints)
+        == gets(store, mine.read_checkpoints)
+        == [where, layout.outcome_key(PAIR, "f" * 32)]
+    )
     assert mine.open == (still,)
     settled(store, still, generation=None)
-    assert len(gets(store, mine.look)) == 2
-    assert gets(store, mine.look) == []
+    assert len(gets(store, mine.read_checkpoints)) == 2
+    assert gets(store, mine.read_checkpoints) == []
     assert checkpoints.delete_checkpoint(store, PAIR, "hourly-1")
-    assert gets(store, mine.look) == []
+    assert gets(store, mine.read_checkpoints) == []
     assert mine.held is not None
     assert len(mine.held[1]) == 359
     store.clock_ms += 8 * 86_400_000
-    keeper_gets = gets(store, mine.look)
+    keeper_gets = gets(store, mine.read_checkpoints)
     assert len(keeper_gets) == 361, "those that are forgotten are read before they are deleted"
     assert len(checkpoints.list_checkpoints(store, PAIR).checkpoints) == 359
     assert len(mine._remembered.settled) == 720 - 1 + 1
-    mine.look()
+    mine.read_checkpoints()
     assert len(mine._remembered.settled) == len(mine._remembered.pins) == 359
 
 
@@ -207,7 +206,7 @@ def test_an_id_that_is_used_again_is_another_checkpoint() -> None:
     assert mine.open == ()
     assert checkpoints.delete_checkpoint(store, PAIR, "nightly")
     again = request(store, nonce="b" * 32)
-    mine.look()
+    mine.read_checkpoints()
     assert mine.open == (again,)
 
 
@@ -256,7 +255,7 @@ def test_the_pin_comes_before_the_entry_and_the_outcome_after_it(store: MemorySt
     assert (done.generation, done.seq, done.by) == (1, backup.writer.state.seq, "a")
     assert backup.writer.state.moments[-1].kind is EntryKind.CHECKPOINT
     assert mine.open == ()
-    mine.look()
+    mine.read_checkpoints()
     assert mine.held == {1: ("checkpoint nightly",)}
 
 
@@ -287,8 +286,8 @@ def test_what_is_behind_stays_open_and_what_is_gone_fails(store: MemoryStore) ->
     before = backup.writer.state.seq
     finish(mine, backup.writer, GUARDED)
     assert checkpoints.outcome_of(store, asked) is None
-    assert list(mine.ripe([backup.writer.state], GUARDED)) == []
-    assert list(mine.ripe([backup.writer.state], NOTHING)) == [1]
+    assert list(mine.generations_to_settle([backup.writer.state], GUARDED)) == []
+    assert list(mine.generations_to_settle([backup.writer.state], NOTHING)) == [1]
     finish(mine, backup.writer, NOTHING)
     assert "was deleted" in (outcome(store, asked).reason or "")
     assert (backup.writer.state.seq, pinned(store)) == (before, [])
@@ -341,7 +340,7 @@ def test_the_deadline_is_kept_by_whoever_looks(store: MemoryStore) -> None:
     store.clock_ms = asked.deadline
     finish(mine, backup.writer, GUARDED)
     assert checkpoints.outcome_of(store, asked) is None
-    mine.look()
+    mine.read_checkpoints()
     assert mine.open == ()
     assert not outcome(store, asked).completed
     found = checkpoints.find_checkpoint(store, PAIR, asked.id)
@@ -392,8 +391,8 @@ def test_what_an_election_cut_off_is_in_no_checkpoint(store: MemoryStore) -> Non
     assert names == [[K]] * 3
     again = request(store, 7, nonce="b" * 32, id="again")
     answers.append(True)
-    mine.look()
-    mine.last_chance(backup.writer, GUARDED)
+    mine.read_checkpoints()
+    mine.complete_before_seal(backup.writer, GUARDED)
     assert outcome(store, again).generation == 1
 
 
@@ -403,10 +402,10 @@ def test_before_sealing_is_the_last_chance(store: MemoryStore) -> None:
     mine = keeper(store)
     asked = request(store)
     assert mine.open == ()
-    mine.last_chance(backup.writer, GUARDED)
+    mine.complete_before_seal(backup.writer, GUARDED)
     assert outcome(store, asked).generation == 1
     store.before = lambda op, _: StoreTransientError("503", code="TDM-X001") if op == "list" else None
-    mine.last_chance(backup.writer, GUARDED)
+    mine.complete_before_seal(backup.writer, GUARDED)
 
 
 def test_what_nobody_will_reach_is_given_up(store: MemoryStore) -> None:
@@ -415,12 +414,12 @@ def test_what_nobody_will_reach_is_given_up(store: MemoryStore) -> None:
     asked = request(store, 12)
     new = completed(store, 2, upto=15, instance="b")
     mine = keeper(store, "b")
-    assert mine.hopeless([old.writer.state, new.writer.state], GUARDED) == []
+    assert mine.unreachable_requests([old.writer.state, new.writer.state], GUARDED) == []
     old.seal()
-    found = mine.hopeless([old.writer.state, new.writer.state], GUARDED)
+    found = mine.unreachable_requests([old.writer.state, new.writer.state], GUARDED)
     assert [item.id for item, _ in found] == ["nightly"]
-    assert mine.hopeless([completed(MemoryStore()).writer.state], NOTHING) == []
-    mine.give_up(found)
+    assert mine.unreachable_requests([completed(MemoryStore()).writer.state], NOTHING) == []
+    mine.fail_requests(found)
     assert "took no more records before it reached the cut" in (outcome(store, asked).reason or "")
 
 
@@ -479,7 +478,7 @@ def test_a_pin_that_somebody_deleted_is_put_back(store: MemoryStore, keep_ms: in
     before = pins.list_pins(store, PAIR)
     for pin in before:
         pins.release_pin(store, PAIR, pin)
-    mine.look()
+    mine.read_checkpoints()
     assert (pins.list_pins(store, PAIR), mine.held) == (before, {1: ("checkpoint nightly",)})
     if keep_ms is None:
         assert checkpoints.delete_checkpoint(store, PAIR, "nightly", only=asked.nonce)
@@ -487,7 +486,7 @@ def test_a_pin_that_somebody_deleted_is_put_back(store: MemoryStore, keep_ms: in
         store.clock_ms += keep_ms
         for pin in before:
             pins.release_pin(store, PAIR, pin)
-    mine.look()
+    mine.read_checkpoints()
     assert (pins.list_pins(store, PAIR), mine.held) == ([], {})
 
 
@@ -497,10 +496,10 @@ def test_keep_ends_by_itself(store: MemoryStore) -> None:
     asked = request(store, keep_until=store.clock_ms + 100_000)
     mine = keeper(store)
     finish(mine, backup.writer, GUARDED)
-    mine.look()
+    mine.read_checkpoints()
     assert list(mine.held or ()) == [1]
     store.clock_ms += 100_000
-    mine.look()
+    mine.read_checkpoints()
     assert mine.held == {}
     assert outcome(store, asked).completed
 
@@ -530,7 +529,7 @@ def test_deleting_one_that_is_about_to_be_completed(store: MemoryStore) -> None:
     store.before = deleted  # type: ignore[assignment]  # it never fails
     finish(mine, backup.writer, GUARDED)
     assert pinned(store) == [1]
-    mine.look()
+    mine.read_checkpoints()
     assert pinned(store) == []
     assert not [name for name in store.objects if asked.nonce in name]
     assert [item.cut for item in mine.open] == [{K: 30}]
@@ -545,7 +544,7 @@ def test_a_pin_of_what_failed_or_was_completed_elsewhere_is_swept(store: MemoryS
     look = keeper(store)
     assert len(pins.list_pins(store, PAIR)) == 2
     checkpoints.settle_request(store, asked, failed(asked, at=1, by="a", reason="no"))
-    look.look()
+    look.read_checkpoints()
     assert pins.list_pins(store, PAIR) == [reader]
 
 
@@ -660,9 +659,7 @@ def test_a_topic_that_went_after_the_brokers_were_asked_was_proven(store: Memory
 
 def test_of_a_topic_without_records_nothing_is_to_be_proven(store: MemoryStore) -> None:
     """The cut has nothing of it."""
-    backup = Backup.claim(store, topics=[ORDERS])
-    backup.commit([])
-    backup.complete()
+    backup = Backup.completed(store, [], topics=[ORDERS])
     asked = request(store, 0)
     finish(keeper(store), backup.writer, NOTHING)
     assert outcome(store, asked).completed

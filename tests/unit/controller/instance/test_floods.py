@@ -27,7 +27,7 @@ from tandem.controller.http import health
 from tandem.controller.instance.checkpoint_keeper import CheckpointKeeper
 from tandem.controller.instance.loop import Instance
 from tandem.controller.instance.message_watch import MessageWatch
-from tandem.sink.rates import LINES
+from tandem.sink.process.rates import LINES
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.signed_store import SignedStore
 from tandem.sink.store.store_settings import StoreAccess
@@ -44,19 +44,15 @@ class Record:
         self._key, self._value = key, value
 
     def key(self) -> bytes:
-        """Whatever was sent."""
         return self._key
 
     def value(self) -> bytes:
-        """Likewise."""
         return self._value
 
     def offset(self) -> int:
-        """Somewhere."""
         return 7
 
     def timestamp(self) -> tuple[int, int]:
-        """None."""
         return 0, -1
 
 
@@ -74,11 +70,9 @@ class Counter:
         self.count = 0
 
     def set(self) -> None:
-        """Count."""
         self.count += 1
 
-    def hurry(self) -> None:
-        """Count."""
+    def read_soon(self) -> None:
         self.count += 1
 
 
@@ -99,9 +93,9 @@ def test_messages_wake_an_instance_at_a_rate() -> None:
     wake: Any = Counter()
     topic._wake = wake
     for number in range(1000):
-        topic._take(record(instance="cli", event=CoordinationEvent.PAUSE, request_id=str(number)), live=True)
-        topic._take(record(instance="b", incarnation="2"), live=True)
-        topic._take(record(pair="other", event=CoordinationEvent.PAUSE), live=True)
+        topic._process_record(record(instance="cli", event=CoordinationEvent.PAUSE, request_id=str(number)), live=True)
+        topic._process_record(record(instance="b", incarnation="2"), live=True)
+        topic._process_record(record(pair="other", event=CoordinationEvent.PAUSE), live=True)
     assert 1 <= wake.count <= 12
     assert peers.peer("b").heard_mono is not None, "a heartbeat is heard in a flood as well"
 
@@ -116,15 +110,15 @@ def test_hints_have_the_store_looked_at_at_a_rate() -> None:
     for number in range(500):
         message = parse(record(instance=f"x{number}", event=CoordinationEvent.PAUSE, request_id=str(number)))
         assert message is not None
-        peers.note(message, heard_mono=now)
-        it.mind_hints()
+        peers.note_message(message, heard_mono=now)
+        it.follow_hints()
     assert watch.count == 3
 
 
 def test_heads_that_never_were_hold_nobody_up() -> None:
     """One at each look, under the peer's name, kept an instance from its first decision for 256 looks at the store."""
     it: Any = SimpleNamespace(
-        _messages=SimpleNamespace(mind_heads=lambda _: False),
+        _messages=SimpleNamespace(check_heads=lambda _: False),
         _last=None,
         _observer=SimpleNamespace(started_mono=time.monotonic()),
         _policy=SimpleNamespace(liveness_timeout_s=60),

@@ -51,13 +51,9 @@ def tasks_of(
 def test_a_clearing_that_was_stopped_is_not_published_as_done() -> None:
     """The objects are there still, and CLEARED is not in the chain: the next process goes on."""
     store, stop = MemoryStore(), threading.Event()
-    one = Backup.claim(store, topics=[SPEC])
-    one.commit(records("t", 0, range(10)))
-    one.complete()
+    one = Backup.completed(store, records("t", 0, range(10)))
     one.seal()
-    two = Backup.claim(store, topics=[SPEC], number=2, instance="b")
-    two.commit(records("t", 0, range(10)))
-    two.complete()
+    two = Backup.completed(store, records("t", 0, range(10)), number=2, instance="b")
     tasks, messages = tasks_of(one, store, stop=stop)
     wanted = clearing(one.writer.state, [two.writer.state], guarded(SPEC.topic()))
     assert wanted is not None
@@ -85,8 +81,7 @@ def test_looking_whether_all_is_covered_reads_only_what_is_new() -> None:
     for first in range(0, 300, 3):
         one.commit(records("t", 0, range(first, first + 3)))
     one.complete()
-    two = Backup.claim(store, topics=[SPEC], number=2)
-    two.commit(records("t", 0, range(200)))
+    two = Backup.begun(store, records("t", 0, range(200)), number=2)
     tasks, messages = tasks_of(two, store, stop=threading.Event())
 
     def reads() -> int:
@@ -127,15 +122,11 @@ def test_a_claim_whose_answer_is_late_does_not_hide_what_was_appended_since() ->
 def test_a_generation_is_sealed_as_the_chain_has_it_now() -> None:
     """Decided on what an older writer knows, it would be sealed with positions that nobody covers yet."""
     store = MemoryStore()
-    one = Backup.claim(store, topics=[SPEC])
-    one.commit(records("t", 0, range(10)))
-    one.complete()
+    one = Backup.completed(store, records("t", 0, range(10)))
     tasks, messages = tasks_of(one, store, stop=threading.Event())
     tasks.writers[1] = tasks.reload(1)
     one.commit(records("t", 0, range(10, 20)))
-    two = Backup.claim(store, topics=[SPEC], number=2, instance="b")
-    two.commit(records("t", 0, range(15)))
-    two.complete()
+    two = Backup.completed(store, records("t", 0, range(15)), number=2, instance="b")
     tasks.seal(1, 2)
     assert not ChainReader(store, PAIR).load(1).sealed
     two.commit(records("t", 0, range(15, 20)))
@@ -258,9 +249,7 @@ def test_what_was_pinned_is_confirmed_once_more_before_it_is_deleted() -> None:
     turn.two.taint("t", 0, 0)
     turn.refused(lambda: turn.tasks.clear(1, wanted), name)
     assert set(turn.one.writer.state.objects) <= turn.store.objects.keys()
-    three = Backup.claim(turn.store, topics=[SPEC], number=3)
-    three.commit(records("t", 0, range(10)))
-    three.complete()
+    Backup.completed(turn.store, records("t", 0, range(10)), number=3)
     turn.tasks.clear(1, wanted)
     assert turn.one.writer.state.gone, "another one is whole"
 
@@ -298,13 +287,9 @@ def test_what_a_person_let_go_of_waits_for_no_chain() -> None:
     """A newer chain is damaged for good, and nobody covers a topic that the cluster no longer has: it was released."""
     store = MemoryStore()
     gone = TopicSpec("gone")
-    one = Backup.claim(store, topics=[SPEC, gone])
-    one.commit([*records("t", 0, range(10)), *records("gone", 0, range(5))])
-    one.complete()
+    one = Backup.completed(store, [*records("t", 0, range(10)), *records("gone", 0, range(5))], topics=[SPEC, gone])
     for number, instance in ((2, "b"), (3, "a")):
-        newer = Backup.claim(store, topics=[SPEC], number=number, instance=instance)
-        newer.commit(records("t", 0, range(10)))
-        newer.complete()
+        Backup.completed(store, records("t", 0, range(10)), number=number, instance=instance)
     one.append(EntryKind.SEALED, topics=(replace(one.topics["gone"], removed=True),))
     store.objects[layout.entry_key(PAIR, 2, 2)] += b"x"
     release = Release(
@@ -330,9 +315,7 @@ def test_what_a_person_let_go_of_waits_for_no_chain() -> None:
 def test_what_is_lost_below_a_horizon_leaves_nothing_sound() -> None:
     """What a sweep left is a state of the log as a whole only, as what was scanned is."""
     store = MemoryStore()
-    one = Backup.claim(store, topics=[SPEC])
-    one.commit(records("t", 0, range(5)))
-    one.complete()
+    one = Backup.completed(store, records("t", 0, range(5)))
     one.commit(records("t", 0, range(5, 10)))
     one.commit(records("t", 0, range(10, 20)))
     first, swept, tail = one.writer.state.objects
@@ -349,9 +332,7 @@ def test_what_is_lost_below_a_horizon_leaves_nothing_sound() -> None:
 def test_what_is_lost_of_what_was_not_read_through_leaves_nothing_sound(head_ms: int, through: int, sound: int) -> None:
     """A partition that was added: its base lacks what was superseded above the lost part, until its tail was there."""
     store = MemoryStore()
-    one = Backup.claim(store, topics=[SPEC])
-    one.commit(records("t", 0, range(5)))
-    one.complete()
+    one = Backup.completed(store, records("t", 0, range(5)))
     one.commit(records("t", 0, range(5, 10)))
     key, tail = one.key("t", 0), list(one.writer.state.objects)[1]
     position = one.writer.state.positions[key]
@@ -369,9 +350,7 @@ def test_what_is_lost_of_what_was_not_read_through_leaves_nothing_sound(head_ms:
 def test_what_holds_other_bytes_is_lost_as_long_as_the_chain_names_it() -> None:
     """A listing shows name and size; who merges reads. What a janitor replaced meanwhile is missed by nobody."""
     store = MemoryStore()
-    one = Backup.claim(store, topics=[SPEC])
-    one.commit(records("t", 0, range(5)))
-    one.complete()
+    one = Backup.completed(store, records("t", 0, range(5)))
     one.commit(records("t", 0, range(5, 10)))
     tasks, _ = tasks_of(one, store, stop=threading.Event())
     base, tail = one.writer.state.objects.values()

@@ -28,15 +28,12 @@ LOSS = ObjectLoss(Chain().object(part(0, 9)), "is missing")
 
 @pytest.fixture
 def context() -> Iterator[TaskBoard]:
-    """A board."""
     it = TaskBoard(workers=2)
     yield it
     it.close()
 
 
 def fail(error: Exception) -> Callable[[], None]:
-    """Work that fails."""
-
     def work() -> None:
         raise error
 
@@ -108,8 +105,8 @@ def test_what_rests_is_not_under_way_once_the_chains_were_read(context: TaskBoar
     before = time.monotonic()
     context.submit(SLOT, fail(TransientError("no", code="TDM-X001")))
     until(lambda: context.under_way(before) and context._running[SLOT].done_mono is not None)
-    assert (context.under_way(before), context.resting()) == ({SLOT}, frozenset())
-    assert (context.under_way(time.monotonic()), context.resting()) == ({SLOT}, {SLOT})
+    assert (context.under_way(before), context.waiting_tasks()) == ({SLOT}, frozenset())
+    assert (context.under_way(time.monotonic()), context.waiting_tasks()) == ({SLOT}, {SLOT})
 
 
 @pytest.mark.parametrize(
@@ -208,7 +205,7 @@ def test_a_view_follows_the_chains_and_stands_still() -> None:
         store.before = lambda *_: StoreTransientError("503", code="TDM-X001")
         until(lambda: watch.trouble)
         store.before = lambda *_: None
-        watch.hurry()
+        watch.read_soon()
         until(lambda: watch.trouble is None)
         backup.commit(records("orders", 0, range(3, 5)))
         name = max(store.objects, key=lambda key: (key.startswith(f"{PAIR}/generations/"), key))

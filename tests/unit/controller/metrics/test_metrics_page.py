@@ -26,7 +26,12 @@ from tandem.controller.coordination.topic import CoordinationTopic
 from tandem.controller.decision.observation import Role
 from tandem.controller.instance.store_watch import last_handover_ms
 from tandem.controller.metrics.catalogue import COMMON, METRICS, MetricKind
-from tandem.controller.metrics.instance_metrics import BackupPictures, LastRuns, Picture, backup_picture
+from tandem.controller.metrics.instance_metrics import (
+    BackupMetricsCache,
+    InstanceMetrics,
+    LastRuns,
+    collect_backup_metrics,
+)
 from tandem.controller.metrics.job_results import ResultsWatch
 from tandem.controller.metrics.page import MetricDetail, MetricsPage
 from tandem.controller.metrics.reference import page as reference
@@ -47,7 +52,7 @@ _NO_DETAIL = MetricDetail()
 
 
 def page_of(
-    picture: Picture | None = None, *, detail: MetricDetail = _NO_DETAIL, results: LastRuns | None = None
+    picture: InstanceMetrics | None = None, *, detail: MetricDetail = _NO_DETAIL, results: LastRuns | None = None
 ) -> MetricsPage:
     """A page that shows this."""
     page = MetricsPage(pair=PAIR, instance="a", transcoder=lambda: "compiled", detail=detail, now=lambda: NOW)
@@ -96,7 +101,6 @@ def reading(topic: str, partition: int = 0, **fields: object) -> PartitionReadin
 
 @pytest.fixture
 def bench() -> Iterator[Bench]:
-    """A pipeline's surroundings."""
     with at_work() as found:
         yield found
 
@@ -116,14 +120,14 @@ def test_before_the_parts_are_up_it_says_starting() -> None:
 @pytest.mark.parametrize("role", list(Role))
 def test_the_state_is_one_hot(role: Role) -> None:
     """One of all states, whichever it is."""
-    found = values(page_of(Picture(role=role)))
+    found = values(page_of(InstanceMetrics(role=role)))
     states = {name[1]: value for name, value in found.items() if name[0] == "tandem_state"}
     assert states == {"Starting": 0, **{one.value: float(one is role) for one in Role}}
 
 
 def test_what_is_not_known_is_left_out() -> None:
     """Zero would be an answer."""
-    quiet = Picture(role=Role.PASSIVE, peer_alive=False, store_failing=True)
+    quiet = InstanceMetrics(role=Role.PASSIVE, peer_alive=False, store_failing=True)
     found = values(page_of(quiet))
     assert found["tandem_peer_alive",] == 0
     assert found["tandem_store_failing",] == 1
@@ -145,7 +149,7 @@ def test_a_real_pipeline_is_measured(bench: Bench) -> None:
     pipeline = bench.start()
     bench.until(through(25))
     report = pipeline.report()
-    page.look = lambda: Picture(reports=[replace(report, unread=3)], readings={1: pipeline.readings()})
+    page.look = lambda: InstanceMetrics(reports=[replace(report, unread=3)], readings={1: pipeline.readings()})
     pipeline.drain()
     assert pipeline.join(8.0)
     page.tally.meters.retried("brokers")
@@ -176,9 +180,7 @@ def test_a_real_pipeline_is_measured(bench: Bench) -> None:
 
 def test_a_drained_pipeline_falls_behind_nothing(bench: Bench) -> None:
     """What is handed over grows no lag: nobody reads it any more."""
-    bench.log.append(*range(5))
-    pipeline = bench.start()
-    bench.until(through(5))
+    pipeline = bench.read(*range(5))
     pipeline.drain()
     assert pipeline.join(8.0)
     assert pipeline.drained
@@ -205,7 +207,9 @@ def test_what_the_store_refuses_is_counted_as_retries(bench: Bench, monkeypatch:
 def test_many_topics_have_no_series_of_their_own() -> None:
     """The page stays small, the sums and the worst of all are there, and the page says so."""
     many = {1: [reading(f"t{n}", lag_of, high=20) for n in range(3) for lag_of in range(2)]}
-    few, all_ = (values(page_of(Picture(readings=many), detail=MetricDetail(max_topics=limit))) for limit in (2, 3))
+    few, all_ = (
+        values(page_of(InstanceMetrics(readings=many), detail=MetricDetail(max_topics=limit))) for limit in (2, 3)
+    )
     assert few["tandem_lag_offsets", "1"] == all_["tandem_lag_offsets", "1"] == 60
     assert (few["tandem_topic_series",], all_["tandem_topic_series",]) == (0, 1)
     assert all_["tandem_topic_lag_offsets", "1", "t2"] == 20
@@ -214,7 +218,7 @@ def test_many_topics_have_no_series_of_their_own() -> None:
 
 def test_partitions_are_shown_if_asked_for() -> None:
     """By default they are not: ten thousand would make a large page."""
-    seen = Picture(readings={1: [reading("t", 0), reading("t", 1, high=17, behind_s=9.0)]})
+    seen = InstanceMetrics(readings={1: [reading("t", 0), reading("t", 1, high=17, behind_s=9.0)]})
     assert not [name for name in values(page_of(seen)) if name[0].startswith("tandem_partition_")]
     found = values(page_of(seen, detail=MetricDetail(partitions=True)))
     assert found["tandem_partition_lag_offsets", "1", "t", "1"] == 7
@@ -227,9 +231,8 @@ def test_partitions_are_shown_if_asked_for() -> None:
 
 def test_nothing_is_restorable_before_the_first_complete(store: ObjectStore) -> None:
     """A generation that is being built counts as one, and as no backup."""
-    backup = Backup.claim(store, topics=[ORDERS])
-    backup.commit(records("orders", 0, range(10)))
-    found = values(page_of(Picture(backup=backup_picture(sight(store), "a"))))
+    Backup.begun(store, records("orders", 0, range(10)), topics=[ORDERS])
+    found = values(page_of(InstanceMetrics(backup=collect_backup_metrics(sight(store), "a"))))
     assert (found["tandem_restorable",], found["tandem_restore_generation",]) == (0, 0)
     assert (found["tandem_generations", "OPEN"], found["tandem_generations", "COMPLETE"]) == (1, 0)
     assert found["tandem_stored_bytes",] > 0
@@ -240,19 +243,15 @@ def test_nothing_is_restorable_before_the_first_complete(store: ObjectStore) -> 
 
 def test_a_handover_under_way(store: ObjectStore) -> None:
     """Both generations count as stored; since when the older one waits for its seal; what a restore would use."""
-    first = Backup.claim(store, topics=[ORDERS])
-    first.commit(records("orders", 0, range(10)))
-    first.complete()
-    alone = values(page_of(Picture(backup=backup_picture(sight(store), "a"))))
+    first = Backup.completed(store, records("orders", 0, range(10)), topics=[ORDERS])
+    alone = values(page_of(InstanceMetrics(backup=collect_backup_metrics(sight(store), "a"))))
     assert (alone["tandem_restore_generation",], alone["tandem_amplification_ratio",]) == (1, 1.0)
     assert ("tandem_handover_started_timestamp_seconds",) not in alone
-    second = Backup.claim(store, topics=[ORDERS], number=2, instance="b")
-    second.commit(records("orders", 0, range(12)))
-    second.complete()
+    second = Backup.completed(store, records("orders", 0, range(12)), topics=[ORDERS], number=2, instance="b")
     seen = sight(store)
-    mine, theirs = backup_picture(seen, "a"), backup_picture(seen, "b")
+    mine, theirs = collect_backup_metrics(seen, "a"), collect_backup_metrics(seen, "b")
     assert (mine.generation, theirs.generation, mine.newest) == (1, 2, 2)
-    found = values(page_of(Picture(backup=mine)))
+    found = values(page_of(InstanceMetrics(backup=mine)))
     completed = second.writer.state.completed_at
     assert completed is not None
     assert found["tandem_handover_started_timestamp_seconds",] == completed / 1000
@@ -269,21 +268,17 @@ def test_a_handover_under_way(store: ObjectStore) -> None:
 
 def test_a_taint_counts_until_a_newer_generation_is_complete(store: ObjectStore) -> None:
     """What a newer complete one replaces is nobody's concern any more."""
-    first = Backup.claim(store, topics=[ORDERS])
-    first.commit(records("orders", 0, range(10)))
-    first.complete()
+    first = Backup.completed(store, records("orders", 0, range(10)), topics=[ORDERS])
     first.taint("orders", 0, offset=10)
-    assert backup_picture(sight(store), "a").tainted == 1
-    second = Backup.claim(store, topics=[ORDERS], number=2, instance="b")
-    second.commit(records("orders", 0, range(12)))
-    second.complete()
-    assert backup_picture(sight(store), "a").tainted == 0
+    assert collect_backup_metrics(sight(store), "a").tainted == 1
+    Backup.completed(store, records("orders", 0, range(12)), topics=[ORDERS], number=2, instance="b")
+    assert collect_backup_metrics(sight(store), "a").tainted == 0
 
 
 def test_pictures_are_made_anew_when_a_chain_grew(store: ObjectStore) -> None:
     """And only then: objects may be many."""
     backup = Backup.claim(store, topics=[ORDERS])
-    pictures = BackupPictures("a")
+    pictures = BackupMetricsCache("a")
     before = pictures.of(sight(store))
     assert pictures.of(sight(store, later_s=60)) is before
     backup.commit(records("orders", 0, range(10)))
@@ -378,7 +373,7 @@ def test_results_are_read_beside_and_stay_when_the_store_goes() -> None:
 def test_both_formats_are_well_formed() -> None:
     """As Prometheus asks for them; hostile topic names stay inside of their labels."""
     hostile = 'a"b\\c\nd{e}'
-    page = page_of(Picture(role=Role.ACTIVE, readings={1: [reading(hostile)]}))
+    page = page_of(InstanceMetrics(role=Role.ACTIVE, readings={1: [reading(hostile)]}))
     assert values(page)["tandem_topic_position_offsets", "1", hostile] == 10
     text, kind = page.render("application/openmetrics-text; version=1.0.0")
     assert kind.startswith("application/openmetrics-text")
@@ -391,7 +386,7 @@ def test_scrapes_wait_for_each_other() -> None:
     at_once, most = 0, 0
     lock = threading.Lock()
 
-    def look() -> Picture:
+    def look() -> InstanceMetrics:
         nonlocal at_once, most
         with lock:
             at_once += 1
@@ -399,7 +394,7 @@ def test_scrapes_wait_for_each_other() -> None:
         time.sleep(0.01)
         with lock:
             at_once -= 1
-        return Picture()
+        return InstanceMetrics()
 
     page = page_of()
     page.look = look
@@ -429,16 +424,12 @@ def test_the_page_of_the_documentation_is_up_to_date() -> None:
 
 def test_every_gauge_of_the_catalogue_can_be_shown(store: ObjectStore) -> None:
     """Nothing is described that no picture ever shows."""
-    first = Backup.claim(store, topics=[ORDERS])
-    first.commit(records("orders", 0, range(10)))
-    first.complete()
-    second = Backup.claim(store, topics=[ORDERS], number=2, instance="b")
-    second.commit(records("orders", 0, range(10)))
-    second.complete()
+    Backup.completed(store, records("orders", 0, range(10)), topics=[ORDERS])
+    Backup.completed(store, records("orders", 0, range(10)), topics=[ORDERS], number=2, instance="b")
     bench = Bench()
     pipeline = bench.start()
     try:
-        picture = Picture(
+        picture = InstanceMetrics(
             role=Role.ACTIVE,
             peer_alive=True,
             peer_heard_s=1.0,
@@ -451,7 +442,7 @@ def test_every_gauge_of_the_catalogue_can_be_shown(store: ObjectStore) -> None:
             reports=[pipeline.report()],
             readings={1: [reading("t")]},
             store_read_s=1.0,
-            backup=backup_picture(sight(store), "a"),
+            backup=collect_backup_metrics(sight(store), "a"),
             handover_ms=5,
         )
     finally:

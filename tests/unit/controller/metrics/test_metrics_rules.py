@@ -43,7 +43,6 @@ def settings() -> dict[str, dict[str, Any]]:
 
 
 def dashboard() -> dict[str, Any]:
-    """The dashboard."""
     found: dict[str, Any] = json.loads((CHART / "files" / "dashboard.json").read_text())
     return found
 

@@ -104,7 +104,7 @@ def test_another_c_library(monkeypatch: pytest.MonkeyPatch, setting: Callable[[]
 _FREE = """
 import ctypes
 import gc
-from tandem.controller.process.memory_allocator import give_back, share_heaps
+from tandem.controller.process.memory_allocator import return_free_memory, share_heaps
 def resident():
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * 4096
@@ -118,7 +118,7 @@ for number, piece in enumerate(pieces):
     if number % 100:  # what lives on lies in between
         libc.free(piece)
 before = resident()
-give_back()
+return_free_memory()
 print(before - resident())
 """
 
@@ -142,7 +142,7 @@ def test_what_lives_in_cycles_alone_is_freed() -> None:
     try:
         del dead
         assert gone() is not None
-        memory_allocator.give_back()
+        memory_allocator.return_free_memory()
         assert gone() is None
     finally:
         gc.enable()
@@ -151,4 +151,4 @@ def test_what_lives_in_cycles_alone_is_freed() -> None:
 def test_another_c_library_gives_nothing_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """One without malloc_trim is left alone."""
     monkeypatch.setattr(ctypes, "CDLL", lambda _: object())
-    memory_allocator.give_back()
+    memory_allocator.return_free_memory()

@@ -40,7 +40,6 @@ class EchoServer(LocalServer):
 
     @property
     def log(self) -> Path:
-        """The process's output."""
         return self.folder / "echo.log"
 
     def _prepare(self) -> None:

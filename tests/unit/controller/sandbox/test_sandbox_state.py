@@ -98,7 +98,6 @@ def test_the_secret_is_kept_from_representations_and_status(tmp_path: Path) -> N
 
 
 def compose() -> dict[str, dict[str, dict[str, object]]]:
-    """Return compose.yaml."""
     text = (Path(__file__).parents[4] / "compose.yaml").read_text(encoding="utf-8")
     services: dict[str, dict[str, dict[str, object]]] = yaml.safe_load(text)["services"]
     return services

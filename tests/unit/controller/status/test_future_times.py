@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.backups.build_backup import Backup, TopicSpec, records
+from support.backups.build_backup import Backup, records
 from support.pairs.sights import LIVENESS_S, listening, message, sight
 from support.pipeline.doubles import MemoryStore
 
@@ -20,9 +20,7 @@ YEAR_S = 365 * 86_400
 def store() -> MemoryStore:
     """A complete generation of a, an hour ago."""
     store = MemoryStore(clock_ms=1_700_000_000_000, step_ms=0)
-    backup = Backup.claim(store, topics=[TopicSpec("t")])
-    backup.commit(records("t", 0, range(5)))
-    backup.complete()
+    Backup.completed(store, records("t", 0, range(5)))
     store.clock_ms += 3_600_000
     return store
 
@@ -81,11 +79,11 @@ def test_two_processes_are_not_seen_for_ever(store: MemoryStore) -> None:
 def test_the_brokers_time_counts_where_they_say_it() -> None:
     """What was appended an hour ago is an hour old, whatever it says; one that came late is as old as it says."""
     peers = listening()
-    peers.note(message(instance="a", at=9_000), appended_at=4_000)
-    peers.note(message(instance="b", at=3_000), appended_at=4_000)
+    peers.note_message(message(instance="a", at=9_000), appended_at=4_000)
+    peers.note_message(message(instance="b", at=3_000), appended_at=4_000)
     assert {name: one.at for name, one in peers.last_heard().items()} == {"a": 4_000, "b": 3_000}
     asked = message(CoordinationEvent.ACTIVATE, instance="cli", at=9_000, target="a", generation=2)
-    peers.note(asked, appended_at=4_000)
+    peers.note_message(asked, appended_at=4_000)
     assert [one.at for one in peers.requests()] == [4_000]
     assert [one.at for one in peers.activations()] == [9_000], "it is what was signed, and compared with a pause"
 

@@ -17,7 +17,7 @@ from tandem.controller.coordination.agreement import PairTerms
 from tandem.controller.coordination.heartbeat import Heartbeat, message_fields
 from tandem.controller.decision.observation import Role
 from tandem.controller.http.health import health_of
-from tandem.controller.metrics.instance_metrics import BackupPictures, picture_of
+from tandem.controller.metrics.instance_metrics import BackupMetricsCache, collect_instance_metrics
 from tandem.controller.status.instance_view import InstanceView, heartbeat_of
 from tandem.sink.kafka.cluster.guarded_topics import DeniedTopic, GuardedTopics
 from tandem.sink.kafka.fetch.events import TopicPartition
@@ -141,33 +141,37 @@ def test_probes_see_a_loop_that_turns(here: InstanceView) -> None:
 
 def test_metrics_show_the_peer_as_it_was_heard(here: InstanceView) -> None:
     """Alive within liveness.timeout; gone when its newest process has left, whatever an older one says."""
-    backups = BackupPictures("a")
+    backups = BackupMetricsCache("a")
 
     def peer(now_mono: float) -> tuple[bool | None, float | None, bool | None]:
-        seen = picture_of(replace(here, now_mono=now_mono, dispute="elsewhere"), backups, {})
+        seen = collect_instance_metrics(replace(here, now_mono=now_mono, dispute="elsewhere"), backups, {})
         return seen.peer_alive, seen.peer_heard_s, seen.peer_agrees
 
     assert peer(100.0) == (False, None, None)
-    here.peers.note(message(instance="b", incarnation="old", at=here.at), heard_mono=100.0)
+    here.peers.note_message(message(instance="b", incarnation="old", at=here.at), heard_mono=100.0)
     said = message_fields(Heartbeat(terms=TERMS))
-    here.peers.note(message(instance="b", incarnation="new", at=here.at, **said), heard_mono=100.0)
-    here.peers.note(message(CoordinationEvent.LEAVING, instance="b", incarnation="old", at=here.at), heard_mono=100.0)
+    here.peers.note_message(message(instance="b", incarnation="new", at=here.at, **said), heard_mono=100.0)
+    here.peers.note_message(
+        message(CoordinationEvent.LEAVING, instance="b", incarnation="old", at=here.at), heard_mono=100.0
+    )
     assert peer(159.0) == (True, 59.0, False)
     assert peer(160.0) == (False, 60.0, False)
-    here.peers.note(message(CoordinationEvent.LEAVING, instance="b", incarnation="new", at=here.at), heard_mono=159.0)
+    here.peers.note_message(
+        message(CoordinationEvent.LEAVING, instance="b", incarnation="new", at=here.at), heard_mono=159.0
+    )
     assert peer(159.0) == (False, 0.0, None)
 
 
 def test_metrics_show_the_backup_once_something_was_decided(here: InstanceView, store: ObjectStore) -> None:
     """Before that nobody has looked whether the chains are those of this pair."""
-    backups = BackupPictures("a")
-    picture = picture_of(replace(here, role=Role.CATCH_UP), backups, {})
+    backups = BackupMetricsCache("a")
+    picture = collect_instance_metrics(replace(here, role=Role.CATCH_UP), backups, {})
     assert picture.backup is not None
     assert (picture.backup.newest, picture.backup.generation) == (1, 1)
     assert picture.role is Role.CATCH_UP
-    assert picture_of(replace(here, reason=None), backups, {}).backup is None
-    empty = picture_of(replace(here, store=None), backups, {})
+    assert collect_instance_metrics(replace(here, reason=None), backups, {}).backup is None
+    empty = collect_instance_metrics(replace(here, store=None), backups, {})
     assert (empty.backup, empty.store_read_s, empty.handover_ms) == (None, None, None)
     aged = replace(stored(store), began_mono=90.0, handover_ms=1500)
-    shown = picture_of(replace(here, store=aged, now_mono=100.0), backups, {})
+    shown = collect_instance_metrics(replace(here, store=aged, now_mono=100.0), backups, {})
     assert (shown.store_read_s, shown.handover_ms) == (10.0, 1500)

@@ -27,9 +27,9 @@ BOTH = {"a": 1.0, "b": 2.0}
 
 def begin(store: ObjectStore, number: int = 1, instance: str = "a", upto: int = 10) -> Backup:
     """A generation with a first commit of both partitions; the second partition stays empty."""
-    backup = Backup.claim(store, topics=[ORDERS], number=number, instance=instance)
-    backup.commit(records("orders", 0, range(upto), tombstones=[3]))
-    return backup
+    return Backup.begun(
+        store, records("orders", 0, range(upto), tombstones=[3]), topics=[ORDERS], number=number, instance=instance
+    )
 
 
 def completed(store: ObjectStore, number: int = 1, instance: str = "a", upto: int = 10) -> Backup:
@@ -282,6 +282,16 @@ def test_what_a_restore_created_is_a_remark(store: ObjectStore) -> None:
     assert found.notes == (
         "restores created orders.restored: not backed up, although a pattern matches, unless topics.include names it",
     )
+
+
+def test_groups_whose_positions_are_not_recorded_are_a_remark(store: ObjectStore) -> None:
+    """Named with the reason, a few of them: nothing is wrong with the backup, but a restore can't set them."""
+    completed(store).append(EntryKind.COMMIT, unrecorded={"b": "share group", "a": "not allowed: grant Describe on it"})
+    found = overview(sight(store, heard_s=BOTH))
+    assert found.healthy
+    [note] = found.notes
+    assert note.startswith("generation 1 has no positions of these groups, so a restore can't set them: ")
+    assert note.endswith(": a (not allowed: grant Describe on it), b (share group)")
 
 
 def test_a_taint_beside_a_kept_older_generation(store: ObjectStore) -> None:

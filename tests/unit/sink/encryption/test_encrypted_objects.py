@@ -287,7 +287,7 @@ def test_parts_are_checked_one_by_one() -> None:
     touched = next(part for part in item.parts if part.start // CHUNK_SIZE != part.end // CHUNK_SIZE)
     store.objects[item.key] = sealed_by_another(store, item, touched.end - 20)
     for part in item.parts:
-        stretch = item.stretch(part.start, part.end)
+        stretch = item.chunk_range(part.start, part.end)
         hit = stretch.plain <= touched.end - 20 < stretch.plain + stretch.end - stretch.start
         if hit:
             with pytest.raises(DamagedError, match=f"bytes {part.start} to {part.end} are not what the chain says"):
@@ -387,8 +387,7 @@ def test_a_store_is_opened_with_the_keys_of_its_settings(tmp_path: Path, monkeyp
     settings = StoreAccess(encryption=KeySettings(key_env="BACKUP_KEY"))
     address = StoreAddress(root=tmp_path.as_uri(), settings=settings)
     assert KEY_TEXT not in repr(address)
-    backup = Backup.claim(address.open(), topics=TOPICS)
-    backup.commit(records("t", 0, range(10)))
+    Backup.begun(address.open(), records("t", 0, range(10)), topics=TOPICS)
     (piece,) = slices(open_store(tmp_path.as_uri()))
     assert piece.item.envelope is not None
     assert len(list(address.reader().bodies(piece))) == 3

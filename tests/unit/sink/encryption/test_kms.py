@@ -181,7 +181,6 @@ class _OtherKms(Quiet, BaseHTTPRequestHandler):
     instead: tuple[object, ...] = ()
 
     def do_POST(self) -> None:
-        """Answer."""
         self.rfile.read(int(self.headers["Content-Length"]))
         other: object = {}
         if self.instead:

@@ -14,6 +14,7 @@ from support.backups.build_backup import PAIR, Backup, TopicSpec, records
 from support.backups.chains import OPENING, guarded, key
 from support.pipeline.doubles import MemoryStore, ScriptedSource, StandInCluster
 from support.pipeline.pipelines import T0, Bench, through
+from support.pipeline.waiting import until
 from support.records.strategies import batch
 
 from tandem.backup_avro.chain.entries import Clearing, EntryKind, RecordHash, Taint
@@ -25,12 +26,11 @@ from tandem.controller.instance.history_proof import HistoryProver, NotProvenErr
 from tandem.sink.encryption.encryption_settings import KeySettings
 from tandem.sink.encryption.key_ring import KeyRing
 from tandem.sink.encryption.record_keys import PLAIN, RecordKeys
-from tandem.sink.kafka.cluster import topic_ids
 from tandem.sink.kafka.errors.cluster_errors import ClusterTransientError
 from tandem.sink.kafka.errors.error_codes import ErrorCode
 from tandem.sink.kafka.fetch.events import FaultKind, FetchFault, LogPlace, TopicPartition
 from tandem.sink.kafka.lookup.record_lookup import SIZES, RecordLookup
-from tandem.sink.kafka.wire import requests
+from tandem.sink.kafka.wire import requests, topic_ids
 from tandem.sink.read import log_identity
 from tandem.sink.read.log_identity import ReadPosition, RewrittenRecord
 from tandem.sink.read.partition_progress import STEPS, kept_hashes
@@ -48,9 +48,7 @@ def fault(kind: FaultKind) -> FetchFault:
 
 def read_twice(bench: Bench) -> None:
     """Commit ten records, half of them as a tail."""
-    bench.log.append(*range(60, 64))
-    bench.start()
-    bench.until(through(64))
+    bench.read(*range(60, 64))
     bench.log.append(*range(64, 70))
     bench.until(through(70))
 
@@ -123,9 +121,7 @@ def test_nothing_is_read_before_the_log_was_compared(bench: Bench, monkeypatch: 
     with bench.log.lock:
         bench.log.append(*range(70, 74))
         bench.log.faults.append(fault(FaultKind.LEADER_LOST))
-    deadline = time.monotonic() + 5
-    while len(tries) < 3 and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until(lambda: len(tries) >= 3)
     assert bench.chain().positions[key()].offset == 70
     gate.set()
     assert bench.stored(bench.until(through(74))) == list(range(60, 74))
@@ -153,9 +149,7 @@ def test_a_partition_waits_until_its_log_is_known(bench: Bench) -> None:
     bench.log.open = silent  # type: ignore[method-assign]  # the brokers of this test
     bench.log.append(*range(5))
     it = bench.start()
-    deadline = time.monotonic() + 5
-    while not it.report().trouble and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until(lambda: it.report().trouble)
     assert "no leader tells what its log holds" in it.report().trouble[0]
     mute[0] = False
     bench.until(through(5))
@@ -277,7 +271,6 @@ class World:
     second: int = 15
 
     def __post_init__(self) -> None:
-        """Write both."""
         self.store = MemoryStore()
         spec = TopicSpec("t")
         self.one = Backup.claim(self.store, topics=[spec], instance="a", incarnation="a-1")
@@ -301,7 +294,6 @@ class World:
         return backup.positions[self.key].hashes[-1]
 
     def tasks(self) -> InstanceTasks:
-        """Those of a."""
         tasks = InstanceTasks(
             store=self.store,
             cluster=self.cluster,  # type: ignore[arg-type]  # all that is asked of it
@@ -480,7 +472,6 @@ VIEWS = {"t": requests.TopicView(name="t", error_code=0, topic_id=ID, partitions
 
 
 def record(offset: int) -> Record:
-    """A record."""
     return Record(
         topic="t",
         partition=0,
@@ -502,7 +493,7 @@ def test_the_record_at_an_offset() -> None:
     first, second = batch([record(4), record(5), record(6)], leader_epoch=3), batch([record(7)], leader_epoch=3)
     asked = RecordLookup({T0: LogPlace(TEXT_ID, 5)})
     assert asked.left == [T0]
-    assert asked.take(T0, part(first + second)) is None
+    assert asked.process_response(T0, part(first + second)) is None
     assert asked.left == []
     for transcoder in (ReferenceTranscoder(), best_transcoder()):
         read = transcoder.transcode(
@@ -522,19 +513,19 @@ def test_the_record_at_an_offset() -> None:
 def test_nothing_is_known_of_what_is_not_there(data: bytes, offset: int) -> None:
     """It proves nothing."""
     asked = RecordLookup({T0: LogPlace(TEXT_ID, offset)})
-    assert asked.take(T0, part(data)) is None
+    assert asked.process_response(T0, part(data)) is None
     assert asked.found == {T0: None}
 
 
 def test_an_offset_that_is_not_in_the_log() -> None:
     """It was deleted, or is not there yet; other errors are asked again."""
     asked = RecordLookup({T0: LogPlace(TEXT_ID, 5)})
-    assert asked.take(T0, part(b"", error=ErrorCode.FENCED_LEADER_EPOCH)) == "FENCED_LEADER_EPOCH"
+    assert asked.process_response(T0, part(b"", error=ErrorCode.FENCED_LEADER_EPOCH)) == "FENCED_LEADER_EPOCH"
     assert asked.left == [T0]
-    asked.take(T0, part(b"", error=ErrorCode.OFFSET_OUT_OF_RANGE))
+    asked.process_response(T0, part(b"", error=ErrorCode.OFFSET_OUT_OF_RANGE))
     assert asked.found == {T0: None}
     behind = RecordLookup({T0: LogPlace(TEXT_ID, 5)})
-    behind.take(T0, part(b"", high=5))
+    behind.process_response(T0, part(b"", high=5))
     assert behind.found == {T0: None}
 
 
@@ -547,7 +538,7 @@ def test_ever_more_is_asked_for() -> None:
         (topic,) = request.topics
         (one,) = topic.partitions
         assert (one.partition_max_bytes, one.fetch_offset, one.current_leader_epoch) == (size, 5, 3)
-        asked.take(T0, part(b""))
+        asked.process_response(T0, part(b""))
     assert asked.found == {T0: None}, "nothing is there"
 
 

@@ -34,7 +34,7 @@ def test_evidence_counts_where_the_tail_stands() -> None:
 def test_idle_is_not_a_gap() -> None:
     """Nothing was read, so no tombstone can have been missed, however long it was."""
     it = progress()
-    it.record()
+    it.record_commit()
     head(it, 5000.0)
     assert it.taint(9000.0) is None
 
@@ -43,8 +43,8 @@ def test_records_read_too_long_after_the_head_are_a_taint() -> None:
     """From one moment at head to having read up to the next: beyond 0.8 of the promise."""
     for late, tainted in ((79.0, False), (79.1, True)):
         it = progress()
-        it.record()
-        it.read(offset=20, epoch=1)
+        it.record_commit()
+        it.advance_to(offset=20, epoch=1)
         head(it, late)
         assert (it.taint(late + 1) is not None) == tainted
 
@@ -52,8 +52,8 @@ def test_records_read_too_long_after_the_head_are_a_taint() -> None:
 def test_an_open_gap_counts_too() -> None:
     """Records are committed while the end is not in sight yet."""
     it = progress()
-    it.record()
-    it.read(offset=20, epoch=2)
+    it.record_commit()
+    it.advance_to(offset=20, epoch=2)
     assert it.taint(80.0) is None
     found = it.taint(80.1)
     assert found is not None
@@ -63,11 +63,11 @@ def test_an_open_gap_counts_too() -> None:
 def test_a_taint_begins_where_the_last_commit_ended() -> None:
     """What was committed in time stays sound."""
     it = progress()
-    it.record()
-    it.read(offset=15, epoch=1)
+    it.record_commit()
+    it.advance_to(offset=15, epoch=1)
     assert it.taint(70.0) is None
-    it.record()
-    it.read(offset=20, epoch=1)
+    it.record_commit()
+    it.advance_to(offset=20, epoch=1)
     found = it.taint(90.0)
     assert found is not None
     assert found.offset == 15
@@ -76,8 +76,8 @@ def test_a_taint_begins_where_the_last_commit_ended() -> None:
 def test_gaps_are_measured_from_one_moment_at_head_to_the_next() -> None:
     """Not from when the clock began, and idle time before them does not count, before or after a commit."""
     it = progress(head_mono=500.0)
-    it.record()
-    it.read(offset=20, epoch=1)
+    it.record_commit()
+    it.advance_to(offset=20, epoch=1)
     assert it.taint(580.0) is None
     assert it.taint(580.1) is not None
     head(it, 579.0)
@@ -85,10 +85,10 @@ def test_gaps_are_measured_from_one_moment_at_head_to_the_next() -> None:
     assert it.taint(5000.0) is None, "at head since, nothing was read"
     head(it, 5000.0)
     assert it.widest_gap_s == 80.0, "idle"
-    it.read(offset=30, epoch=1)
+    it.advance_to(offset=30, epoch=1)
     head(it, 5001.0)
     assert it.taint(5002.0) is None
-    it.record()
+    it.record_commit()
     assert it.widest_gap_s == 0.0, "what is committed is sound"
     assert it.gap_s(5003.0) == 0.0
 
@@ -96,8 +96,8 @@ def test_gaps_are_measured_from_one_moment_at_head_to_the_next() -> None:
 def test_a_taint_says_where_why_and_in_which_history() -> None:
     """The place and epoch are those of the last commit, not of what was read since."""
     it = progress()
-    it.record()
-    it.read(offset=20, epoch=2)
+    it.record_commit()
+    it.advance_to(offset=20, epoch=2)
     late = "read 81 s after it was last at head; tombstones are promised for 100 s"
     assert it.taint(81.0) == Taint(key=key(), offset=10, reason=late, epoch=1)
     it.widest_gap_s = math.inf
@@ -110,7 +110,7 @@ def test_a_taint_says_where_why_and_in_which_history() -> None:
 def test_before_the_first_commit_nothing_is_sound() -> None:
     """Nobody has said yet how far anything reaches. The epoch is that in which the tail started."""
     it = progress()
-    it.read(offset=20, epoch=2)
+    it.advance_to(offset=20, epoch=2)
     head(it, 1.0)
     it.lost = "gone"
     assert it.taint(0.0) == Taint(key=key(), offset=3, reason="gone", epoch=1)
@@ -135,12 +135,12 @@ def finish_base(it: PartitionProgress, *, at: int) -> None:
 def test_nothing_is_sound_of_what_was_not_read_through(base_done_at: int | None, sound: int, lost: str | None) -> None:
     """The base lacks what is superseded until it is done, above where the commit ended, too."""
     it = progress(scan=unread())
-    it.read(offset=15, epoch=1)
+    it.advance_to(offset=15, epoch=1)
     head(it, 0.1)
     if base_done_at is not None:
         finish_base(it, at=base_done_at)
-    it.record()
-    it.read(offset=20, epoch=1)
+    it.record_commit()
+    it.advance_to(offset=20, epoch=1)
     it.lost = lost
     found = it.taint(90.0)
     assert found is not None
@@ -156,10 +156,10 @@ def test_nothing_is_sound_of_what_was_not_read_through(base_done_at: int | None,
 def test_what_was_committed_is_sound_once_it_is_read_through_as_it_is() -> None:
     """At head after the base, with nothing read since: no commit need name the position again."""
     it = progress(scan=unread())
-    it.record()
+    it.record_commit()
     finish_base(it, at=2000)
     head(it, 5.0)
-    it.read(offset=20, epoch=1)
+    it.advance_to(offset=20, epoch=1)
     found = it.taint(90.0)
     assert found is not None
     assert found.offset == 10
@@ -170,7 +170,7 @@ def test_a_position_of_an_earlier_life_is_as_sound_as_it_was() -> None:
     position = progress().position()
     for head_at, sound in ((400, 3), (1000, 10)):
         it = progress(recorded=replace(position, head_at=400), head_at=head_at)
-        it.read(offset=20, epoch=1)
+        it.advance_to(offset=20, epoch=1)
         found = it.taint(90.0)
         assert found is not None
         assert found.offset == sound
@@ -179,7 +179,7 @@ def test_a_position_of_an_earlier_life_is_as_sound_as_it_was() -> None:
 def test_a_gap_before_the_first_commit_is_a_taint_though_the_tail_was_at_head_since() -> None:
     """Away right after the claim, and then read up to the end before anything was committed."""
     it = progress()
-    it.read(offset=20, epoch=1)
+    it.advance_to(offset=20, epoch=1)
     head(it, 90.0)
     found = it.taint(91.5)
     assert found is not None
@@ -189,20 +189,20 @@ def test_a_gap_before_the_first_commit_is_a_taint_though_the_tail_was_at_head_si
 def test_what_a_commit_records() -> None:
     """Everything another process needs to go on, and to judge what was read."""
     it = progress(log_start=3)
-    it.read(offset=20, epoch=2)
+    it.advance_to(offset=20, epoch=2)
     head(it, 4.0)
     expected = Position(offset=20, epoch=2, head_at=5000, log_start=3, base=it.scan.base)
-    assert it.record() == it.recorded == expected
+    assert it.record_commit() == it.recorded == expected
 
 
 def test_short_promises_are_kept_at_best_effort() -> None:
     """Below a minute nobody could prove anything: a minute counts. A topic that only deletes promises nothing."""
     it = progress(retention_s=2.0)
-    it.read(offset=20, epoch=1)
+    it.advance_to(offset=20, epoch=1)
     assert it.taint(47.0) is None
     assert it.taint(49.0) is not None
     never = progress(retention_s=None)
-    never.read(offset=20, epoch=1)
+    never.advance_to(offset=20, epoch=1)
     assert (never.taint(10_000.0), never.gap_limit_s) == (None, None)
 
 
@@ -210,31 +210,31 @@ def test_short_promises_are_kept_at_best_effort() -> None:
 def test_a_longer_promise_does_not_hold_for_what_was_missed_before(longer: float | None) -> None:
     """A tombstone's time is fixed when it is first cleaned: what is missed from the next head on has the new one."""
     it = progress()
-    it.record()
-    it.read(offset=20, epoch=1)
-    it.guarantee(longer, now=50.0)
+    it.record_commit()
+    it.advance_to(offset=20, epoch=1)
+    it.set_guarantee(longer, now=50.0)
     assert it.retention_s == longer
     assert (it.gap_limit_s, it.margin_s(60.0)) == (80.0, 20.0)
     late = it.taint(81.0)
     assert late is not None
     assert late.reason.endswith("tombstones are promised for 100 s")
     head(it, 40.0)  # left before the change was known
-    it.record()
-    it.read(offset=21, epoch=1)
+    it.record_commit()
+    it.advance_to(offset=21, epoch=1)
     assert it.taint(130.0) is not None
     head(it, 60.0)
-    it.record()
-    it.read(offset=22, epoch=1)
+    it.record_commit()
+    it.advance_to(offset=22, epoch=1)
     assert it.taint(500.0) is None
 
 
 def test_an_idle_partition_takes_a_longer_promise_too() -> None:
     """It is at head again and again, though no commit names it."""
     it = progress()
-    it.record()
-    it.guarantee(1000.0, now=50.0)
+    it.record_commit()
+    it.set_guarantee(1000.0, now=50.0)
     head(it, 51.0)
-    it.read(offset=20, epoch=1)
+    it.advance_to(offset=20, epoch=1)
     assert it.taint(500.0) is None
     assert it.taint(851.1) is not None
 
@@ -242,27 +242,27 @@ def test_an_idle_partition_takes_a_longer_promise_too() -> None:
 def test_a_shorter_promise_holds_at_once() -> None:
     """And of several the shortest."""
     it = progress()
-    it.record()
-    it.read(offset=20, epoch=1)
+    it.record_commit()
+    it.advance_to(offset=20, epoch=1)
     for now, retention_s in ((10.0, 70.0), (20.0, 1000.0), (30.0, None), (40.0, 90.0)):
-        it.guarantee(retention_s, now=now)
+        it.set_guarantee(retention_s, now=now)
     assert it.gap_limit_s == 56.0
     head(it, 45.0)
     assert it.gap_limit_s == 56.0, "what was read before that is not judged yet"
-    it.record()
+    it.record_commit()
     assert it.gap_limit_s == 72.0
 
 
 def test_lost_records_are_a_taint_whatever_the_time() -> None:
     """And are said once."""
     it = progress(retention_s=None)
-    it.record()
+    it.record_commit()
     it.lost = "gone"
     found = it.taint(0.0)
     assert found is not None
     assert (found.offset, found.reason) == (10, "gone")
     assert it.changed()
-    it.record()
+    it.record_commit()
     assert it.taint(0.0) is None
 
 
@@ -270,14 +270,14 @@ def test_what_changed_since_the_last_commit() -> None:
     """Offset, log start and base; being at head aside."""
     it = progress()
     assert it.changed()
-    it.record()
+    it.record_commit()
     assert not it.changed()
     head(it, 3.0)
     assert not it.changed()
     it.log_start = 3
     assert it.changed()
     it = progress(scan=unread())
-    it.record()
+    it.record_commit()
     it.scan.begin(now=0.0, at=0)
     assert it.changed()
 

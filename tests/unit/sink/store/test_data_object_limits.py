@@ -129,7 +129,7 @@ def test_a_file_of_a_connector_that_grew_since_it_was_listed(tmp_path: Path, mon
     listing = ConnectorReader(address).listing()
     grow(tmp_path / "old", key, LARGE)
     (item,) = [item for item in listing.files if item.key == key]
-    (finding,) = connector_reader.look_one(address, item).findings
+    (finding,) = connector_reader.examine_one(address, item).findings
     assert (finding.fault, finding.where) == (FileFault.CONTAINER, key)
     assert finding.message == f"it has {LARGE} bytes, and had {item.size} when it was listed: it was changed"
     monkeypatch.setattr(ConnectorReader, "listing", lambda _: listing)
@@ -174,12 +174,12 @@ def test_a_store_that_knows_no_ranges_sends_no_more_than_the_object() -> None:
     backup.commit(records("orders", 0, range(5)), journal=True)
     ((item, part),) = backup.writer.state.live_parts()
     assert len(read_range(store, item, part.start, part.end)) == part.end - part.start
-    ReadBack(store).rest([item])
+    ReadBack(store).read_back([item])
     store.objects[item.key] += b"\0"
     with pytest.raises(OutsizedObjectError, match=f"has {item.bytes + 1} bytes"):
         read_range(store, item, part.start, part.end)
     with pytest.raises(ObjectLostError, match=f"was replaced by {item.bytes + 1} bytes") as raised:
-        ReadBack(store).rest([item])
+        ReadBack(store).read_back([item])
     assert (raised.value.item, raised.value.remedy) == (item, "check the store's disks")
 
 

@@ -31,7 +31,6 @@ from tandem.sink.store.file_store import FileStore
 
 @pytest.fixture
 def store(tmp_path: Path) -> FileStore:
-    """An empty store."""
     return FileStore(tmp_path)
 
 

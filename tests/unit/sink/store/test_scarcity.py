@@ -17,7 +17,7 @@ from tandem.backup_avro.errors import ConfigError, PermanentError
 from tandem.controller.cli import main
 from tandem.controller.cli.output.whole_file import write_whole
 from tandem.controller.process import file_descriptors
-from tandem.sink.resource_limits import resource_shortage
+from tandem.sink.process.resource_limits import resource_shortage
 from tandem.sink.store.object_store import StoreTransientError
 
 ERROR = 1

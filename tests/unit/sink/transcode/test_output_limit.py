@@ -41,7 +41,6 @@ def transcode(
     until: int | None = None,
     aborted: tuple[tuple[int, int], ...] = (),
 ) -> Transcoded:
-    """One call, read_committed."""
     return transcoder.transcode(
         records, topic=TOPIC, partition=PARTITION, start=start, until=until, aborted=aborted, read_committed=True
     )

@@ -46,7 +46,6 @@ def build(
 
 
 def source_offsets(built: BuiltBatch) -> list[int]:
-    """Unfold the runs."""
     return [offset for first, last in built.runs for offset in range(first, last + 1)]
 
 

@@ -106,6 +106,7 @@ def test_every_field_arrives(records: list[Record], codec: str, before: int, aft
     (segment,) = got.segments
     assert segment.body == b"".join(map(encode, records))
     assert decoded(got.segments) == records
+    assert segment.codecs == 1 << CODECS[codec]
     stream = io.BytesIO(segment.body)
     assert [fastavro.schemaless_reader(stream, PARSED, None) for _ in records] == list(map(as_dict, records))
     assert (got.next_offset, got.leader_epoch) == (last + 1, 7)

@@ -8,6 +8,7 @@ import random
 import struct
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import google_crc32c
@@ -39,7 +40,7 @@ from tandem.sink.transcode import _twin
 from tandem.sink.transcode.compiled import PIECE_BYTES, CompiledTranscoder
 from tandem.sink.transcode.implementation_choice import best_transcoder
 from tandem.sink.transcode.plain_transcoder import ReferenceTranscoder
-from tandem.sink.transcode.transcoder_result import Segment
+from tandem.sink.transcode.transcoder_result import Segment, Transcoder
 
 REFERENCE, COMPILED = ReferenceTranscoder(), CompiledTranscoder()
 GOLDEN = Path(__file__).parents[3] / "golden" / "kafka-4.3.1"
@@ -65,6 +66,46 @@ def test_any_batch(records: list[Record], codec: str, after: int, base: int, dat
     assert found[-2:] == (last + 1, 7)
     low = data.draw(st.integers(0, last + 2))
     same(Fetch(data=fetched, start=low, until=data.draw(st.none() | st.integers(low, last + 3))))
+
+
+@pytest.mark.parametrize("transcoder", [REFERENCE, COMPILED])
+def test_codecs_are_those_of_batches_with_wanted_records(transcoder: Transcoder) -> None:
+    """A batch counts only if one of its records is wanted: markers, aborted and other batches bring in no codec."""
+    parts = [
+        batch([simple(0)], codec="gzip"),
+        batch([simple(1), simple(3)], codec="snappy", last_offset=4),
+        batch([simple(5)], codec="zstd", producer_id=7, attributes=TRANSACTIONAL),
+        marker(6, 7, ABORT),
+        batch([simple(7)], codec="none"),
+        batch([simple(8)], codec="lz4"),
+    ]
+
+    def codecs(start: int, until: int) -> int:
+        got = transcoder.transcode(
+            b"".join(parts),
+            topic=TOPIC,
+            partition=PARTITION,
+            start=start,
+            until=until,
+            aborted=((7, 5),),
+            read_committed=True,
+        )
+        return sum({segment.codecs for segment in got.segments}) if len(got.segments) > 1 else got.segments[0].codecs
+
+    assert codecs(0, 9) == 1 << 0 | 1 << 1 | 1 << 2 | 1 << 3
+    assert codecs(3, 8) == 1 << 0 | 1 << 2
+    assert codecs(4, 8) == 1 << 0
+    assert codecs(8, 9) == 1 << 3
+
+
+def test_a_segment_has_the_codecs_of_its_own_batches() -> None:
+    """Not those of a segment before it in the same response."""
+    large = replace(simple(0), value=bytes(PIECE_BYTES))
+    fetched = batch([large], codec="zstd") + batch([simple(1)], codec="gzip")
+    got = COMPILED.transcode(
+        fetched, topic=TOPIC, partition=PARTITION, start=0, until=None, aborted=(), read_committed=True
+    )
+    assert [segment.codecs for segment in got.segments] == [1 << 4, 1 << 1]
 
 
 @settings(max_examples=300)

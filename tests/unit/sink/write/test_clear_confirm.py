@@ -30,7 +30,6 @@ class Bucket(MemoryStore):
     batches: list[int] = field(default_factory=list)
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete objects."""
         batch = list(keys)
         self.batches.append(len(batch))
         super().delete(batch)
@@ -41,21 +40,22 @@ class Bucket(MemoryStore):
         yield from (upload for upload in self.uploads if upload.key.startswith(prefix))
 
     def abort_upload(self, upload: UploadInfo) -> None:
-        """Forget it."""
         self.uploads.remove(upload)
 
 
 @pytest.fixture
 def store() -> Bucket:
-    """An empty store."""
     return Bucket()
 
 
 @pytest.fixture
 def backup(store: MemoryStore) -> Backup:
     """A sealed generation of two topics: one object each, and a journal of both."""
-    it = Backup.claim(store, topics=[TopicSpec("orders"), TopicSpec("users")])
-    it.commit([*records("orders", 0, range(5)), *records("users", 0, range(5))])
+    it = Backup.begun(
+        store,
+        [*records("orders", 0, range(5)), *records("users", 0, range(5))],
+        topics=[TopicSpec("orders"), TopicSpec("users")],
+    )
     it.commit([*records("orders", 0, range(5, 8)), *records("users", 0, range(5, 8))], journal=True)
     it.complete()
     it.seal()
@@ -63,7 +63,6 @@ def backup(store: MemoryStore) -> Backup:
 
 
 def all_of(backup: Backup) -> Clearing:
-    """Everything goes."""
     return Clearing(goes=tuple(sorted(backup.positions)), stays={})
 
 
@@ -299,8 +298,7 @@ def merged(store: MemoryStore, backup: Backup, names: list[str]) -> StoredObject
 @pytest.fixture
 def covering(store: MemoryStore) -> Backup:
     """A COMPLETE generation of one topic, in two objects."""
-    it = Backup.claim(store, topics=[TopicSpec("orders")])
-    it.commit(records("orders", 0, range(5)))
+    it = Backup.begun(store, records("orders", 0, range(5)))
     it.commit(records("orders", 0, range(5, 8)))
     it.complete()
     return it

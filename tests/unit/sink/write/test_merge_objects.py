@@ -16,7 +16,7 @@ from support.backups.requests import cut_request
 from support.pipeline.doubles import MemoryStore, UnchangingStore, no_fault
 from support.pipeline.merging import RULES, TOPICS, AtOnce, backup_of, merger, to_the_end
 
-from tandem.backup_avro.chain.entries import Entry, EntryKind, PartitionKey, largest_of, uncompressed_of
+from tandem.backup_avro.chain.entries import Entry, EntryKind, PartitionKey, codecs_of, largest_of, uncompressed_of
 from tandem.backup_avro.chain.layout import outcome_key
 from tandem.backup_avro.documents.checkpoint import CheckpointOutcome, CheckpointRequest, encode_outcome
 from tandem.backup_avro.errors import TandemError
@@ -101,6 +101,20 @@ def test_sizes_that_are_not_known_stay_unknown() -> None:
     parts = [part for _, part in state.live_parts()]
     assert (largest_of(parts), uncompressed_of(parts)) == (None, None)
     assert {part.uncompressed is None for part in parts} == {part.largest is None for part in parts} == {True, False}
+
+
+@pytest.mark.parametrize("journal", [True, False])
+def test_codecs_are_not_forgotten_by_a_merge(journal: bool) -> None:
+    """The merged part has those of all parts; parts of earlier releases, which say nothing, take none of them away."""
+    backup = Backup.claim(MemoryStore(), topics=TOPICS)
+    for n, codecs in enumerate([1 << 4, 0, 1 << 0 | 1 << 1] * 6):
+        backup.batch_codecs = codecs
+        backup.commit([*records("t", 0, [n]), *records("u", 0, [n])], journal=journal)
+    backup.complete()
+    assert to_the_end(merger(backup)) > 0
+    parts = [part for _, part in backup.writer.state.live_parts()]
+    assert codecs_of(parts) == 1 << 0 | 1 << 1 | 1 << 4
+    assert {part.codecs for part in parts if part.records >= 3} == {1 << 0 | 1 << 1 | 1 << 4}
 
 
 def test_what_grows_leaves_the_journal() -> None:
@@ -229,9 +243,9 @@ def test_one_lost_object_keeps_no_other_from_being_merged(journal: bool, missing
     it = merger(backup)
     with pytest.raises(ObjectLostError, match=what):
         it.step()
-    assert it.lost == (), "a proxy may have spoilt it on the way"
+    assert it.lost_objects == (), "a proxy may have spoilt it on the way"
     to_the_end(it)
-    ((item, found),) = it.lost
+    ((item, found),) = it.lost_objects
     assert item == lost
     assert re.fullmatch(what, found)
     state = backup.writer.state
@@ -279,14 +293,14 @@ def test_a_janitor_was_faster() -> None:
         taken.append(list(writer.state.objects)[-1])
         writer.append(Entry(kind=EntryKind.REWRITE, seq=0, prev_sha256="", incarnation="", at=0, replaced=tuple(taken)))
 
-    real = it._look  # type: ignore[attr-defined]
+    real = it._next_job  # type: ignore[attr-defined]
 
     def look(writer: ChainWriter) -> Any:
         if not taken:
             committer.meanwhile.append(expire)
         return real(writer)
 
-    it._look = look  # type: ignore[method-assign]
+    it._next_job = look  # type: ignore[method-assign]
     to_the_end(it)
     state = backup.writer.state
     assert taken[0] not in state.objects
@@ -457,7 +471,6 @@ class Silent:
     asked: threading.Event = field(default_factory=threading.Event)
 
     def request(self, task: Task) -> None:
-        """Take it."""
         del task
         self.asked.set()
 

@@ -51,7 +51,8 @@ def test_an_object_is_an_avro_file_and_its_parts_are_where_it_says(codec: Codec)
     it = buffer(codec)
     t, u = key("t", 3), key("u")
     it.add(t, 1, [segment(batch_of(t, range(5, 30)))])
-    it.add(t, None, [segment(batch_of(t, range(100, 130), tombstones=[101, 102])), segment(batch_of(t, [140]))])
+    tail_segment = segment(batch_of(t, range(100, 130), tombstones=[101, 102]), codecs=1 << 4)
+    it.add(t, None, [tail_segment, segment(batch_of(t, [140]), codecs=1 << 1)])
     it.add(u, None, [segment(batch_of(u, [1]))])
     built = {item.item.parts[0].key: item for item in cut(it, 8)}
     assert set(built) == {t, u}
@@ -61,6 +62,7 @@ def test_an_object_is_an_avro_file_and_its_parts_are_where_it_says(codec: Codec)
     base, tail = item.parts
     assert (base.first, base.last, base.records, base.scan, base.tombstones) == (5, 29, 25, 1, 0)
     assert (tail.first, tail.last, tail.records, tail.scan, tail.tombstones) == (100, 140, 31, None, 2)
+    assert (base.codecs, tail.codecs) == (1 << 0, 1 << 4 | 1 << 1)
     assert base.uncompressed == len(segment(batch_of(t, range(5, 30))).body)
     assert decoded(built[t], base) == [("t", 3, offset) for offset in range(5, 30)]
     assert decoded(built[t], tail) == [("t", 3, offset) for offset in [*range(100, 130), 140]]
@@ -201,7 +203,6 @@ class Later:
         self.waiting: list[tuple[Future[Any], Callable[[], Any]]] = []
 
     def submit(self, work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Note a task."""
         future: Future[Any] = Future()
         self.waiting.append((future, partial(work, *args, **kwargs)))
         return future

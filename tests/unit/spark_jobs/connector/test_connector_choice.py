@@ -19,7 +19,8 @@ from tandem.spark_jobs.connector.file_findings import FileFault
 from tandem.spark_jobs.connector.verify_files import FilesResult, verify_files
 from tandem.spark_jobs.reading.object_reader import StoreAddress, require_pair
 from tandem.spark_jobs.restore.plan.options import ExactPlan, RestoreOptions, plan_again, plan_of
-from tandem.spark_jobs.restore.plan.plan import RestorePlan, describe_topic
+from tandem.spark_jobs.restore.plan.plan import RestorePlan
+from tandem.spark_jobs.restore.plan.plan_document import describe_topic
 from tandem.spark_jobs.state.wanted_state import StateRequest
 
 
@@ -50,7 +51,6 @@ def notes(root: Path, *topics: str, **reading: Any) -> str:
 
 
 def plan(root: Path, *topics: str, **reading: Any) -> RestorePlan:
-    """A restore's plan."""
     return plan_of(reader(root, *topics, **reading), RestoreOptions())
 
 
@@ -90,7 +90,7 @@ def test_the_plan_of_golden_files() -> None:
     assert "orders: 4 records in more than one file" in said
     assert "orders: 1 of 3 partitions have no record and stay empty: 1" in said
     assert "b was taken" in said
-    described = [describe_topic(topic, None, now=0) for topic in made.topics]
+    described = [describe_topic(topic, None, now=0, compression=None) for topic in made.topics]
     assert [item.exact for topic in described for item in topic.partitions] == [True] * 3
     assert "they become null" in notes(GOLDEN_FOLDER, empty_as_null=True)
 

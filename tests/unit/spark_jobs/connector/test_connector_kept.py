@@ -38,13 +38,13 @@ def planned(root: Path, index: Path | None, **reading: Any) -> tuple[str, int]:
 def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The keys of files that were read."""
     keys: list[str] = []
-    whole = connector_reader.look_one
+    whole = connector_reader.examine_one
 
     def look(address: StoreAddress, item: Any) -> Any:
         keys.append(item.key)
         return whole(address, item)
 
-    monkeypatch.setattr(connector_reader, "look_one", look)
+    monkeypatch.setattr(connector_reader, "examine_one", look)
     return keys
 
 
@@ -67,7 +67,7 @@ def test_a_read_that_is_interrupted_is_not_lost(
     root: Path, tmp_path: Path, read: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was read before an error of the store is known the next time."""
-    whole = connector_reader.look_one
+    whole = connector_reader.examine_one
     last = sink_key("orders", 0, 9)
 
     def fail(address: StoreAddress, item: Any) -> Any:
@@ -76,10 +76,10 @@ def test_a_read_that_is_interrupted_is_not_lost(
         return whole(address, item)
 
     monkeypatch.setattr(connector_reader, "_KEPT_EVERY_S", -1.0)
-    monkeypatch.setattr(connector_reader, "look_one", fail)
+    monkeypatch.setattr(connector_reader, "examine_one", fail)
     with pytest.raises(StoreTransientError):
         planned(root, tmp_path / "index")
-    monkeypatch.setattr(connector_reader, "look_one", whole)
+    monkeypatch.setattr(connector_reader, "examine_one", whole)
     read.clear()
     assert planned(root, tmp_path / "index")[1] == 20
     assert read == [last]

@@ -47,7 +47,6 @@ class Files:
         )
 
     def bodies(self, file: ConnectorFile) -> Iterator[Body]:
-        """Blocks of three."""
         held = self.records[file.key]
         for at in range(0, len(held), 3):
             part = held[at : at + 3]

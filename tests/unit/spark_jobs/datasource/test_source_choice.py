@@ -286,9 +286,7 @@ def test_pruned_objects_are_not_fetched(store: ObjectStore, tmp_path: Path) -> N
 
 def test_an_earlier_state_is_read(store: ObjectStore) -> None:
     """A commit, the time of one, and the newest state; merged objects since make no difference."""
-    backup = Backup.claim(store, topics=[TopicSpec("orders")])
-    backup.commit(records("orders", 0, range(5)))
-    backup.complete()
+    backup = Backup.completed(store, records("orders", 0, range(5)))
     entry = backup.commit(records("orders", 0, range(5, 10)))
     backup.commit(records("orders", 0, range(10, 15)))
     old = tuple(backup.writer.state.objects)
@@ -307,12 +305,8 @@ def test_an_earlier_state_is_read(store: ObjectStore) -> None:
 
 def test_a_newer_state_that_cannot_be_read_is_an_error(store: ObjectStore, tmp_path: Path) -> None:
     """Nobody would see a warning that an older one was taken instead; naming the older one says so oneself."""
-    first = Backup.claim(store, topics=[TopicSpec("orders")])
-    first.commit(records("orders", 0, range(5)))
-    first.complete()
-    second = Backup.claim(store, topics=[TopicSpec("orders")], number=2, instance="b")
-    second.commit(records("orders", 0, range(9)))
-    second.complete()
+    Backup.completed(store, records("orders", 0, range(5)))
+    Backup.completed(store, records("orders", 0, range(9)), number=2, instance="b")
     entry = next((tmp_path / "store" / PAIR / "generations" / "00000002").glob("*3.json"))
     entry.write_bytes(b"{}")
     with pytest.raises(DamagedError):
@@ -322,9 +316,11 @@ def test_a_newer_state_that_cannot_be_read_is_an_error(store: ObjectStore, tmp_p
 
 def test_a_deleted_topic_is_read_if_it_is_named(store: ObjectStore) -> None:
     """Its last backup is the one that matters most; a pattern does not bring it back."""
-    backup = Backup.claim(store, topics=[TopicSpec("orders"), TopicSpec("users")])
-    backup.commit(records("orders", 0, range(5)) + records("users", 0, range(3)))
-    backup.complete()
+    backup = Backup.completed(
+        store,
+        records("orders", 0, range(5)) + records("users", 0, range(3)),
+        topics=[TopicSpec("orders"), TopicSpec("users")],
+    )
     backup.append(EntryKind.COMMIT, topics=(replace(backup.topics["users"], removed=True),))
     assert {row[0] for row in rows(reader(store))} == {"orders"}
     assert {row[0] for row in rows(reader(store, topicsPattern=".*"))} == {"orders"}
@@ -334,9 +330,7 @@ def test_a_deleted_topic_is_read_if_it_is_named(store: ObjectStore) -> None:
 
 def test_tasks_of_a_small_backup_and_of_a_large_one(store: ObjectStore) -> None:
     """One large object is shared by several tasks; where there are objects enough, each is read once."""
-    backup = Backup.claim(store, topics=[TopicSpec("orders")])
-    backup.commit(records("orders", 0, range(4000)))
-    backup.complete()
+    backup = Backup.completed(store, records("orders", 0, range(4000)))
     (item,) = backup.writer.state.objects.values()
     tasks: list[Any] = [found.value for found in reader(store).partitions()]
     assert len(tasks) == 1, "a small object is not split"
@@ -365,9 +359,9 @@ def test_a_journal_travels_with_the_parts_that_are_read(store: ObjectStore) -> N
 
 def test_too_many_keys_for_one_task(store: ObjectStore) -> None:
     """More passes than are sensible are refused, with the way that has no such limit."""
-    backup = Backup.claim(store, topics=[TopicSpec("orders", 2)])
-    backup.commit(records("orders", 0, range(90)) + records("orders", 1, range(5)))
-    backup.complete()
+    Backup.completed(
+        store, records("orders", 0, range(90)) + records("orders", 1, range(5)), topics=[TopicSpec("orders", 2)]
+    )
     partitions = select(ChainReader(store, PAIR).refresh()).partitions
     found = plan.plan_latest(partitions, task_keys=30)
     assert [(len(task.partitions), task.bucket) for task in found] == [
@@ -393,9 +387,7 @@ def test_too_many_keys_for_one_task(store: ObjectStore) -> None:
 )
 def test_what_is_named_and_not_there(store: ObjectStore, options: dict[str, str], message: str) -> None:
     """A mistyped name is an error, never an empty result."""
-    backup = Backup.claim(store, topics=[TopicSpec("orders", 2)])
-    backup.commit(records("orders", 0, range(5)))
-    backup.complete()
+    Backup.completed(store, records("orders", 0, range(5)), topics=[TopicSpec("orders", 2)])
     with pytest.raises(ConfigError, match=message):
         reader(store, **options).partitions()
 

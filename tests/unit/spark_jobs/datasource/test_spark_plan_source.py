@@ -208,9 +208,7 @@ def test_all_slices_of_an_object_are_in_one_task(store: ObjectStore) -> None:
 
 def test_nothing_stored_plans_nothing(store: ObjectStore) -> None:
     """A generation of empty partitions has no tasks."""
-    backup = Backup.claim(store, topics=[TopicSpec("orders", 2)])
-    backup.commit([])
-    backup.complete()
+    Backup.completed(store, [], topics=[TopicSpec("orders", 2)])
     assert planned(store, 1) == []
 
 

@@ -99,8 +99,7 @@ def test_a_changed_object_is_refused_before_it_is_decoded(
     store: ObjectStore, tmp_path: Path, change: str, message: str
 ) -> None:
     """One bit, one byte or all of it: the message names the object and what is wrong."""
-    backup = Backup.claim(store, topics=[TopicSpec("orders")])
-    backup.commit(records("orders", 0, range(20)))
+    Backup.begun(store, records("orders", 0, range(20)))
     (piece,) = slices(store)
     damage(tmp_path / "store" / piece.item.key, change)
     with pytest.raises(DamagedError, match=message) as caught:
@@ -228,8 +227,7 @@ def test_a_codec_that_is_none_of_ours_is_damage(store: ObjectStore) -> None:
 
 def test_memory_for_fetched_objects_is_bounded(store: ObjectStore, tmp_path: Path) -> None:
     """With no room for two objects the older one is fetched again."""
-    backup = Backup.claim(store, topics=[TopicSpec("orders")])
-    backup.commit(records("orders", 0, range(5)))
+    backup = Backup.begun(store, records("orders", 0, range(5)))
     backup.commit(records("orders", 0, range(5, 10)))
     first, second = slices(store)
     reader = ObjectReader(store, cache_bytes=first.item.bytes + 1)

@@ -33,7 +33,6 @@ class Cluster:
         return [type("Info", (), {"name": name}) for name in sorted(self.there & set(names))]
 
     def delete_topic(self, name: str) -> None:
-        """Delete one."""
         if name == self.broken:
             raise ClusterRequestError("not allowed", code="TDM-X001")
         self.there.remove(name)

@@ -21,7 +21,7 @@ from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import now_ms
 from tandem.sink.store.chain.pins import Pin
 from tandem.spark_jobs.retention.janitor import Janitor
-from tandem.spark_jobs.retention.retention_plan import judge, make_plan
+from tandem.spark_jobs.retention.retention_plan import make_plan, narrow_step
 from tandem.spark_jobs.retention.retention_steps import (
     KeptItem,
     RetentionAction,
@@ -85,7 +85,6 @@ def steps(found: RetentionPlan) -> dict[tuple[RetentionAction, int | None], Rete
 
 
 def why(found: RetentionPlan, what: str) -> str:
-    """Why something stays."""
     (kept,) = [kept for kept in found.kept if kept.what == what]
     return kept.reason
 
@@ -130,9 +129,7 @@ def test_the_newest_object_of_a_partition_stays(store: ObjectStore) -> None:
     """Even when all are past the limit."""
     backup = logged(store, timestamps=(-9, -8, -7))
     assert steps(plan(store))[RetentionAction.EXPIRE, 1].keys == tuple(keys(backup)[:2])
-    alone = Backup.claim(store, topics=[LOGS], number=2, instance="b")
-    alone.commit(records("logs", 0, range(5), timestamp=0))
-    alone.complete()
+    Backup.completed(store, records("logs", 0, range(5), timestamp=0), topics=[LOGS], number=2, instance="b")
     assert (RetentionAction.EXPIRE, 2) not in steps(plan(store))
 
 
@@ -418,17 +415,12 @@ def test_what_a_catch_up_job_left_goes_once_the_generation_takes_no_more(store: 
 
 def complete(store: ObjectStore, number: int, instance: str) -> Backup:
     """A complete generation without anything to remove."""
-    backup = Backup.claim(store, topics=[ORDERS], number=number, instance=instance)
-    backup.commit(records("orders", 0, range(5)))
-    backup.complete()
-    return backup
+    return Backup.completed(store, records("orders", 0, range(5)), topics=[ORDERS], number=number, instance=instance)
 
 
 def building(store: ObjectStore, number: int, instance: str) -> Backup:
     """A generation that did not become complete."""
-    backup = Backup.claim(store, topics=[ORDERS], number=number, instance=instance)
-    backup.commit(records("orders", 0, range(3)))
-    return backup
+    return Backup.begun(store, records("orders", 0, range(3)), topics=[ORDERS], number=number, instance=instance)
 
 
 def test_a_generation_given_up_by_its_owner_is_cleared(store: ObjectStore) -> None:
@@ -503,9 +495,9 @@ def test_only_its_owner_clears_what_was_complete(store: ObjectStore) -> None:
 
 def test_leftovers_of_a_cleared_generation_go_but_not_what_stays(store: ObjectStore) -> None:
     """An upload that arrived late is left over; the partition that was kept is not."""
-    backup = Backup.claim(store, topics=[ORDERS])
-    backup.commit([*records("orders", 0, range(5)), *records("orders", 1, range(5))])
-    backup.complete()
+    backup = Backup.completed(
+        store, [*records("orders", 0, range(5)), *records("orders", 1, range(5))], topics=[ORDERS]
+    )
     backup.seal()
     late = orphan(backup)
     going = backup.clearing(stays={backup.key("orders", 1): "released by nobody"})
@@ -686,7 +678,7 @@ def test_a_step_for_itself_is_judged_as_in_a_whole_plan(
         again = make_plan(now, rules).steps
         for step in steps_then:
             expected = steps_still_due(step, again)
-            assert judge(step, now, rules) == expected, (what, step)
+            assert narrow_step(step, now, rules) == expected, (what, step)
             asked.add(step.action)
             left.add(expected == step)
     assert left == {True, False}
@@ -705,7 +697,6 @@ class _Clock:
             self.store.clock_ms += 1_000
 
     def open(self) -> MemoryStore:
-        """Open it."""
         return self.store
 
 
@@ -716,7 +707,7 @@ def test_a_pin_that_is_renewed_while_pins_are_listed_has_not_ended() -> None:
     janitor = Janitor(spark, address, "orders", RetentionRules())
     before = address.store.clock_ms
     pins.put_pin(address.store, "orders", generation=1, owner="restore", until=before + HOUR)
-    seen = janitor._look(StoreObservation(pair="orders", at=0, states=()))
+    seen = janitor._refresh(StoreObservation(pair="orders", at=0, states=()))
     assert len(seen.pins) == 1
     assert before < seen.at < before + 1_000
     assert address.store.clock_ms > before + 1_000

@@ -101,7 +101,7 @@ _MISTAKES: dict[str, tuple[list[Op], list[tuple[object, str, object]]]] = {
     "the horizon is one too far": ([*_BEGIN, *_EXACTLY], [(sweep, "past_state", _one_too_far)]),
     "an open checkpoint is not looked at": (
         [*_BEGIN, *_ASKED, _NOW, ("reach", 0)],
-        [(sweep, "open_cuts", _no_cuts), (Generation, "tells", _tells)],
+        [(sweep, "open_cuts", _no_cuts), (Generation, "keeps_state_at", _tells)],
     ),
     "a tombstone goes before what it deletes": (
         [*_BEGIN, *_SHARED, *_DELETED],

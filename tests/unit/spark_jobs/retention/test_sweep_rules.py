@@ -24,6 +24,7 @@ from tandem.backup_avro.chain.entries import (
     Horizon,
     PartitionKey,
     Taint,
+    codecs_of,
     sha256_hex,
     uncompressed_of,
 )
@@ -182,8 +183,8 @@ def test_a_janitor_sweeps_and_fences_what_is_sealed() -> None:
     assert chain.state.fence == chain.state.seq
     by_janitor(chain, horizon=Horizon(seq=4, offsets={K: 20}))
     assert (chain.state.horizon_seq, chain.state.horizons) == (5, {K: 30})
-    assert not chain.state.tells(K, 29)
-    assert chain.state.tells(K, 30)
+    assert not chain.state.keeps_state_at(K, 29)
+    assert chain.state.keeps_state_at(K, 30)
     copy = chain.state.frozen_copy()
     assert copy.horizons == {K: 30}
     assert copy.horizons is not chain.state.horizons
@@ -455,8 +456,7 @@ def test_only_objects_that_are_worth_it(store: MemoryStore) -> None:
 @pytest.mark.parametrize("most_keys", [1, 3, 7, 100])
 def test_more_keys_than_are_remembered_at_a_time_go_all_the_same(store: MemoryStore, most_keys: int) -> None:
     """The partition is read again for the others: the same goes as in one pass, and no tombstone before its time."""
-    backup = Backup.claim(store, topics=[SPEC])
-    backup.commit(records("t", 0, range(20), keys=10))
+    backup = Backup.begun(store, records("t", 0, range(20), keys=10))
     backup.commit(records("t", 0, range(20, 30), keys=10, tombstones=range(20, 30, 2)))
     backup.complete()
     backup.commit(records("t", 0, [40], keys=100))
@@ -517,8 +517,7 @@ def test_every_recorded_group_counts(store: MemoryStore) -> None:
 
 def test_tombstones_that_are_not_remembered_stay(store: MemoryStore) -> None:
     """Less goes, the outcome says so, and later runs take the others; what they delete goes at once."""
-    backup = Backup.claim(store, topics=[SPEC])
-    backup.commit(records("t", 0, range(10), keys=10))
+    backup = Backup.begun(store, records("t", 0, range(10), keys=10))
     backup.commit(records("t", 0, range(10, 20), keys=10, tombstones=range(10, 20)))
     backup.complete()
     backup.commit(records("t", 0, [30], keys=100))
@@ -541,7 +540,7 @@ def test_a_million_tombstones_have_room() -> None:
             found.add(one, piece=3, block=number >> 7, place=number & 127, size=100)
         for name in ("object 1", "object 2", "object 2", "object 1"):
             for one in keys:
-                found.met(one, name)
+                found.note_older_record(one, name)
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -549,14 +548,13 @@ def test_a_million_tombstones_have_room() -> None:
     last = list(found)[-1]
     assert (last.piece, last.block, last.place, last.size) == (3, 19_999 >> 7, 19_999 & 127, 100)
     assert {one.older for one in found} == {frozenset({"object 1", "object 2"})}
-    found.met(b"another", "object 1")
+    found.note_older_record(b"another", "object 1")
     assert len(found) == len(keys)
 
 
 def test_objects_are_cut_at_their_size(store: MemoryStore) -> None:
     """Blocks of which nothing goes are copied as they are."""
-    backup = Backup.claim(store, topics=[SPEC])
-    backup.commit(records("t", 0, range(40), keys=1000))
+    backup = Backup.begun(store, records("t", 0, range(40), keys=1000))
     backup.commit(records("t", 0, range(1000, 1001), keys=1000))
     backup.complete()
     before = next(iter(backup.writer.state.objects.values()))
@@ -569,6 +567,19 @@ def test_objects_are_cut_at_their_size(store: MemoryStore) -> None:
     size = uncompressed_of(part for item in outcome.swept.objects for part in item.parts)
     [gone] = {*range(40)} - {part.first + n for item in outcome.swept.objects for part in item.parts for n in range(4)}
     assert size == sum(len(encode(record)) for record in records("t", 0, range(40), keys=1000) if record.offset != gone)
+
+
+def test_codecs_are_not_forgotten_by_a_sweep(store: MemoryStore) -> None:
+    """A part that a sweep writes has the codecs of the parts of which records stay in it."""
+    backup = Backup.claim(store, topics=[SPEC], block_records=1)
+    for codec, offsets in ((1, range(6)), (2, range(6, 9)), (4, range(12, 13))):
+        backup.batch_codecs = 1 << codec
+        backup.commit(records("t", 0, offsets, keys=6))
+    backup.complete()
+    (outcome,) = go(sweeper(store, rules=ALL))
+    parts = [part for item in outcome.swept.objects for part in item.parts]
+    assert sum(part.records for part in parts) == 5, "0 to 2 and 6 are superseded, 12 is no part of it"
+    assert codecs_of(parts) == 1 << 1 | 1 << 2
 
 
 def test_what_was_merged_meanwhile_is_dropped(store: MemoryStore) -> None:

@@ -26,11 +26,7 @@ SPEC = TopicSpec("t")
 
 
 def complete(store: MemoryStore, number: int, instance: str) -> Backup:
-    """A complete generation."""
-    backup = Backup.claim(store, topics=[SPEC], number=number, instance=instance)
-    backup.commit(records("t", 0, range(5)))
-    backup.complete()
-    return backup
+    return Backup.completed(store, records("t", 0, range(5)), number=number, instance=instance)
 
 
 def being_read(store: MemoryStore, number: int) -> Backup:

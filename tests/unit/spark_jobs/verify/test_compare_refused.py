@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.backups.build_backup import PAIR, Backup, TopicSpec, records
+from support.backups.build_backup import PAIR, Backup, records
 
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.signatures import SignatureError, Signer, unseal
@@ -27,9 +27,7 @@ def test_a_forged_generation_is_no_reason_to_compare_an_older_one(
     settings = StoreAccess(trusted_keys=signer.public, require_signatures=True, signing_key_env="KEY")
     store = open_store(tmp_path.as_uri(), settings)
     for number, instance in ((1, "a"), (2, "b")):
-        backup = Backup.claim(store, topics=[TopicSpec("orders")], number=number, instance=instance)
-        backup.commit(records("orders", 0, range(10 * number)))
-        backup.complete()
+        Backup.completed(store, records("orders", 0, range(10 * number)), number=number, instance=instance)
     entry = tmp_path / layout.entry_key(PAIR, 2, ChainReader(store, PAIR).head(2))
     written = entry.read_bytes()
     entry.unlink()

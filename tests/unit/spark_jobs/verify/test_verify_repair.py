@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from support.backups.build_backup import PAIR, Backup, TopicSpec, records
+from support.backups.build_backup import PAIR, Backup, records
 
 from tandem.controller.cli.handover import failover
 from tandem.controller.cli.main import run
@@ -60,9 +60,7 @@ def test_a_generation_that_lacks_what_the_backup_has_is_never_asked_for(
     """It would be COMPLETE, and the only copy that has the record be cleared. The exit code says that it is refused."""
     (tmp_path / "store").mkdir()
     store = open_store((tmp_path / "store").as_uri())
-    backup = Backup.claim(store, topics=[TopicSpec("orders")])
-    backup.commit(records("orders", 0, range(5)))
-    backup.complete()
+    Backup.completed(store, records("orders", 0, range(5)))
     config = tmp_path / "a.yaml"
     config.write_text(
         f"pair: {PAIR}\ninstance: a\nkafka:\n  bootstrap.servers: nowhere:9092\ntopics:\n  include: [orders]\n"

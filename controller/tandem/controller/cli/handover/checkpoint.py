@@ -181,7 +181,7 @@ def show(
     settings, store = opened(context, config, overrides, root=root, pair=pair)
     try:
         with patience("reading the chains"):
-            found = CheckpointStatusReader(store, settings.pair, by=asker()).one(id_)
+            found = CheckpointStatusReader(store, settings.pair, by=asker()).read_status(id_)
     finally:
         store.close()
     _show(found, settings.pair, output_)
@@ -249,7 +249,7 @@ def _follow(status_reader: CheckpointStatusReader, checkpoint_id: str, *, wait: 
     told, told_at, troubled = "", 0.0, False
     while True:
         try:
-            stands = status_reader.one(checkpoint_id)
+            stands = status_reader.read_status(checkpoint_id)
         except TransientError as error:
             if not wait:
                 raise

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from tandem.backup_avro.chain.generation import Generation
     from tandem.backup_avro.documents.coordination_message import CoordinationMessage
     from tandem.controller.config import Config
-    from tandem.controller.coordination.follow_handover import HandoverWatch
     from tandem.controller.coordination.peer_state import LastHeard
+    from tandem.controller.history.follow_handover import HandoverWatch
     from tandem.controller.history.handover_progress import HandoverPlan, HandoverStanding
     from tandem.controller.status.pair_view import PairView
     from tandem.sink.store import ObjectStore
@@ -125,10 +125,10 @@ def take_turn(settings: Config, whom: Callable[[PairView], str | None], options:
 
 def _look(settings: Config, store: ObjectStore) -> PairView:
     """Return the view of the pair. Raises TransientError if the brokers don't answer: they carry the request."""
-    from tandem.controller.status.outside_view import look  # noqa: PLC0415 - Kafka and S3 are slow to import
+    from tandem.controller.status.outside_view import view_pair  # noqa: PLC0415 - Kafka and S3 are slow to import
 
     with patience("reading the chains and asking the brokers"):
-        seen = look(settings, store)
+        seen = view_pair(settings, store)
     if seen.heard is None or seen.brokers is None:
         raise TransientError(
             f"nothing was asked: {'; '.join(gap.message for gap in seen.gaps)}",
@@ -169,7 +169,7 @@ def _question(asked: HandoverPlan) -> str:
 def _carry_out(
     settings: Config, store: ObjectStore, seen: PairView, asked: HandoverPlan, options: HandoverOptions
 ) -> None:
-    from tandem.controller.coordination.follow_handover import HandoverWatch  # noqa: PLC0415 - for the command, not for --help
+    from tandem.controller.history.follow_handover import HandoverWatch  # noqa: PLC0415 - for the command, not for --help
     from tandem.controller.history.handover_progress import HandoverStanding, Stage  # noqa: PLC0415 - likewise
 
     message, wait_s = _request(settings, store, asked, options.reason), options.wait_s
@@ -220,7 +220,7 @@ def ask_for_a_new_one(settings: Config, store: ObjectStore, *, reason: str, yes:
 
     Raises RefusedError and TransientError as `take_turn` does.
     """
-    from tandem.controller.coordination.follow_handover import HandoverWatch  # noqa: PLC0415 - for the command, not for --help
+    from tandem.controller.history.follow_handover import HandoverWatch  # noqa: PLC0415 - for the command, not for --help
     from tandem.controller.history.handover_progress import plan  # noqa: PLC0415 - likewise
 
     seen = _look(settings, store)
@@ -248,10 +248,10 @@ def _follow(following: HandoverWatch, asked: HandoverPlan, stands: HandoverStand
             told, told_at, stage = text, now, stands.stage
         if stands.stage in {Stage.DONE, Stage.GIVEN_UP} or now - began >= wait_s:
             return stands
-        following.hear(min(_LOOK_S, max(0.0, began + wait_s - now)))
+        following.read_heartbeats(min(_LOOK_S, max(0.0, began + wait_s - now)))
         # One more look at the very end of `wait_s`, so that a handover that ended by then counts as done.
         try:
-            stands = following.look()
+            stands = following.read_standing()
             troubled = False
         except TransientError as error:
             if not troubled:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tandem.backup_avro.documents.outcome import JobKind, JobOutcome
     from tandem.controller.config import Config
     from tandem.controller.status.check import CheckLimits
-    from tandem.controller.status.key_use import KeySight
+    from tandem.controller.status.key_use import ConfiguredKeys
     from tandem.controller.status.pair_view import PairView
     from tandem.sink.store import ObjectStore
 
@@ -124,7 +124,7 @@ def check(
     brokers_s = None if timeout is None else _BROKERS * timeout
 
     def ask() -> tuple[
-        PairView, KeySight | None, dict[JobKind, JobOutcome | None], TandemError | None, list[TandemError]
+        PairView, ConfiguredKeys | None, dict[JobKind, JobOutcome | None], TandemError | None, list[TandemError]
     ]:
         answers = _ask(settings, root, s3_only=s3_only, brokers_s=brokers_s)
         return (*answers, _obstacles(settings) if connections and answers[0].brokers is not None else [])
@@ -151,15 +151,15 @@ def check(
 
 def _ask(
     settings: Config, root: str | None, *, s3_only: bool, brokers_s: float | None
-) -> tuple[PairView, KeySight | None, dict[JobKind, JobOutcome | None], TandemError | None]:
+) -> tuple[PairView, ConfiguredKeys | None, dict[JobKind, JobOutcome | None], TandemError | None]:
     from tandem.controller.status.key_use import look_at_keys  # noqa: PLC0415 - loaded when the command runs, not for --help
-    from tandem.controller.status.outside_view import look  # noqa: PLC0415 - likewise
+    from tandem.controller.status.outside_view import view_pair  # noqa: PLC0415 - likewise
     from tandem.sink.encryption.key_ring import keys_of  # noqa: PLC0415 - likewise
     from tandem.sink.store.chain import outcomes  # noqa: PLC0415 - likewise
 
     store = stored(settings, root)
     try:
-        sight = look(settings, store, s3_only=s3_only, brokers_s=brokers_s)
+        sight = view_pair(settings, store, s3_only=s3_only, brokers_s=brokers_s)
         keys = look_at_keys(keys_of(store), sight.generations)
         return sight, keys, outcomes.latest_of_each(store, settings.pair), _try_to_write(settings, store)
     finally:
@@ -188,7 +188,7 @@ def _obstacles(settings: Config) -> list[TandemError]:
 
     Without the right to read the brokers' settings the list is empty as well.
     """
-    from tandem.controller.status.outside_view import ANSWER_S  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.controller.coordination.topic_reader import ANSWER_S  # noqa: PLC0415 - loaded when the command runs, not for --help
     from tandem.sink.kafka.cluster.admin import ClusterAdmin  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.restore.prepare.target_cluster import refuse_if_impatient  # noqa: PLC0415 - likewise
 

@@ -20,7 +20,7 @@ from tandem.sink.process import log
 if TYPE_CHECKING:
     from tandem.backup_avro.documents.coordination_message import CoordinationMessage
     from tandem.controller.config import Config
-    from tandem.controller.coordination.topic_reader import TopicLetter, TopicReader
+    from tandem.controller.coordination.topic_reader import TopicReader, TopicRecordDocument
     from tandem.sink.kafka.auth.client_config import Value
 
 app = typer.Typer(
@@ -86,8 +86,11 @@ def tail(
 
 def _topic_reading(settings: Config, *, all_pairs: bool) -> TopicReader:
     from tandem.controller.coordination.topic import partition_of  # noqa: PLC0415 - Kafka is slow to import
-    from tandem.controller.coordination.topic_reader import TopicReader, partition_count  # noqa: PLC0415 - likewise
-    from tandem.controller.status.outside_view import ANSWER_S  # noqa: PLC0415 - likewise
+    from tandem.controller.coordination.topic_reader import (  # noqa: PLC0415 - likewise
+        ANSWER_S,
+        TopicReader,
+        partition_count,
+    )
     from tandem.sink.kafka.cluster.admin import ClusterAdmin  # noqa: PLC0415 - likewise
 
     props: dict[str, Value] = dict(settings.kafka.reveal())
@@ -98,8 +101,8 @@ def _topic_reading(settings: Config, *, all_pairs: bool) -> TopicReader:
     return TopicReader(props, topic=topic, partitions=partitions)
 
 
-def _topic_records(topic_reading: TopicReader, *, since: int | None, follow: bool) -> Iterator[TopicLetter]:
-    from tandem.controller.status.outside_view import ANSWER_S  # noqa: PLC0415 - Kafka is slow to import
+def _topic_records(topic_reading: TopicReader, *, since: int | None, follow: bool) -> Iterator[TopicRecordDocument]:
+    from tandem.controller.coordination.topic_reader import ANSWER_S  # noqa: PLC0415 - Kafka is slow to import
 
     topic_reading.rewind(since, timeout_s=ANSWER_S)
     there = topic_reading.read_to_end(timeout_s=_TO_END_S)
@@ -115,13 +118,13 @@ def _topic_records(topic_reading: TopicReader, *, since: int | None, follow: boo
             yield topic_record
 
 
-def _show(topic_record: TopicLetter, form: OutputFormat, *, all_pairs: bool) -> None:
+def _show(topic_record: TopicRecordDocument, form: OutputFormat, *, all_pairs: bool) -> None:
     at = None if topic_record.at is None else integers.utc_time(topic_record.at)
     line = f"{_at(at)}  {topic_record.offset:>8}  {_text(topic_record, all_pairs=all_pairs)}"
     output.show(kind="CoordinationMessage", body=topic_record, output=form, tables=[log.printable(line)], stream=True)
 
 
-def _text(topic_record: TopicLetter, *, all_pairs: bool) -> str:
+def _text(topic_record: TopicRecordDocument, *, all_pairs: bool) -> str:
     message = topic_record.message
     if message is None:
         key = f" (key {topic_record.key})" if topic_record.key is not None else ""

@@ -107,11 +107,11 @@ def _checkpoints(settings: Config, store: ObjectStore) -> list[CheckpointStatus]
 def _generation(settings: Config, store: ObjectStore, number: int, form: OutputFormat) -> None:
     from tandem.controller.history.store_history import read_past_events  # noqa: PLC0415 - Kafka and S3 are slow to import
     from tandem.controller.status.describe import describe_generation  # noqa: PLC0415 - likewise
-    from tandem.controller.status.outside_view import look  # noqa: PLC0415 - likewise
+    from tandem.controller.status.outside_view import view_pair  # noqa: PLC0415 - likewise
     from tandem.sink.store.chain.chain_reader import ChainReader  # noqa: PLC0415 - likewise
 
     reader = ChainReader(store, settings.pair)
-    seen = look(settings, store, s3_only=True, reader=reader)
+    seen = view_pair(settings, store, s3_only=True, reader=reader)
     if number in seen.damaged:
         raise DamagedError(
             f"generation {number} can't be read: {seen.damaged[number]}",
@@ -174,9 +174,9 @@ def _generation_tables(found: GenerationDescription) -> Iterator[Table | str]:
 
 def _topic(settings: Config, store: ObjectStore, name: str, form: OutputFormat) -> None:
     from tandem.controller.status.describe import describe_topic  # noqa: PLC0415 - Kafka and S3 are slow to import
-    from tandem.controller.status.outside_view import look  # noqa: PLC0415 - likewise
+    from tandem.controller.status.outside_view import view_pair  # noqa: PLC0415 - likewise
 
-    seen = look(settings, store, s3_only=True)
+    seen = view_pair(settings, store, s3_only=True)
     found = describe_topic(seen, name, _checkpoints(settings, store))
     for number, why in seen.damaged.items():
         output.warn(f"generation {number} can't be read: {why}")
@@ -292,6 +292,6 @@ def _some(table: Table, count: int) -> Iterator[Table | str]:
 
 
 def _few(names: Sequence[str]) -> str:
-    from tandem.controller.status.health import some  # noqa: PLC0415 - Kafka and S3 are slow to import
+    from tandem.controller.status.health import first_names  # noqa: PLC0415 - Kafka and S3 are slow to import
 
-    return some(names)
+    return first_names(names)

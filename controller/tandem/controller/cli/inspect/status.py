@@ -94,11 +94,11 @@ def status(
 
 
 def _look(settings: Config, store: ObjectStore, reader: ChainReader, *, s3_only: bool) -> _Picture:
-    from tandem.controller.status.outside_view import look  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.controller.status.outside_view import view_pair  # noqa: PLC0415 - loaded when the command runs, not for --help
     from tandem.controller.status.overview import overview  # noqa: PLC0415 - likewise
     from tandem.sink.store.chain import outcomes  # noqa: PLC0415 - likewise
 
-    found = overview(look(settings, store, s3_only=s3_only, reader=reader))
+    found = overview(view_pair(settings, store, s3_only=s3_only, reader=reader))
     return found, outcomes.latest_of_each(store, settings.pair)
 
 

@@ -19,7 +19,7 @@ from tandem.controller.cli.output.repeat import looks
 
 if TYPE_CHECKING:
     from tandem.controller.status.overview import Overview
-    from tandem.controller.status.wait_conditions import Goal
+    from tandem.controller.status.wait_conditions import WaitGoal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +79,7 @@ def wait(
     configuration. Exit code 0 as soon as all of it holds, 4 if --timeout was over first: then what is missing is said.
     A store that stops to answer meanwhile is waited for; one that never answered is an error.
     """
-    from tandem.controller.status.outside_view import look  # noqa: PLC0415 - Kafka and S3 are slow to import
+    from tandem.controller.status.outside_view import view_pair  # noqa: PLC0415 - Kafka and S3 are slow to import
     from tandem.controller.status.overview import overview  # noqa: PLC0415 - likewise
     from tandem.controller.status.wait_conditions import is_of_store, parse  # noqa: PLC0415 - likewise
     from tandem.sink.store.chain.chain_reader import ChainReader  # noqa: PLC0415 - likewise
@@ -92,7 +92,7 @@ def wait(
     reader = ChainReader(store, settings.pair)
     began = time.monotonic()
     try:
-        lacking = _follow(lambda: overview(look(settings, store, s3_only=s3_only, reader=reader)), goals, wait_s)
+        lacking = _follow(lambda: overview(view_pair(settings, store, s3_only=s3_only, reader=reader)), goals, wait_s)
     finally:
         store.close()
     took_s = time.monotonic() - began
@@ -116,7 +116,7 @@ def wait(
         )
 
 
-def _follow(look: Callable[[], Overview], goals: Sequence[Goal], wait_s: float) -> list[str | None]:
+def _follow(look: Callable[[], Overview], goals: Sequence[WaitGoal], wait_s: float) -> list[str | None]:
     """Return for each goal what is missing, None if it holds; ends when all hold, else after `wait_s`."""
     lacking: list[str | None] = []
     told, told_at = "", 0.0

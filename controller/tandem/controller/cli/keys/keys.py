@@ -37,7 +37,7 @@ def keys(
     checkpoint that was made when it was in use, can be taken out of the configuration. Exit code 3 if a key is needed
     that is not at hand, or a chain is damaged.
     """
-    from tandem.controller.status.key_use import KeyAtHand, Keys, key_use  # noqa: PLC0415 - Kafka and S3 are slow to import
+    from tandem.controller.status.key_use import ConfiguredKey, KeysDocument, key_use  # noqa: PLC0415 - Kafka and S3 are slow to import
     from tandem.controller.status.outside_view import read_chains  # noqa: PLC0415 - likewise
     from tandem.sink.encryption.key_ring import keys_of  # noqa: PLC0415 - likewise
     from tandem.sink.store.chain.chain_reader import ChainReader  # noqa: PLC0415 - likewise
@@ -57,11 +57,11 @@ def keys(
     uses = key_use(chains.generations, at_hand)
     output.show(
         kind="Keys",
-        body=Keys(
+        body=KeysDocument(
             pair=settings.pair,
             root=settings.store.root,
             current=current,
-            at_hand=tuple(KeyAtHand(key_id=key_id, place=place) for key_id, place in at_hand.items()),
+            at_hand=tuple(ConfiguredKey(key_id=key_id, place=place) for key_id, place in at_hand.items()),
             uses=uses,
             damaged=chains.damaged,
         ),

@@ -18,7 +18,7 @@ from tandem.controller.cli.output.slow_notice import patience
 if TYPE_CHECKING:
     from tandem.backup_avro.documents.release import Release
     from tandem.controller.config import Config
-    from tandem.controller.history.releasable import Parting
+    from tandem.controller.history.releasable import ReleaseDocument
     from tandem.controller.status.pair_view import PairView
     from tandem.sink.store import ObjectStore
 
@@ -55,13 +55,13 @@ def release(
 
     Exit code 5 if it is refused: the cluster has the topic and it is guarded, or there is no terminal and no --yes.
     """
-    from tandem.controller.history.releasable import parting  # noqa: PLC0415 - Kafka and S3 are slow to import
+    from tandem.controller.history.releasable import release_document  # noqa: PLC0415 - Kafka and S3 are slow to import
     from tandem.controller.status.outside_view import store_for_looking  # noqa: PLC0415 - likewise
 
     settings = load(context, config, overrides)
     store = store_for_looking(settings)
     try:
-        found = parting(
+        found = release_document(
             _look(settings, store), topic, topic_id=topic_id, partitions=partition or (), generation=generation
         )
         for warning in found.warnings:
@@ -72,7 +72,7 @@ def release(
             return
         output.note("\n".join(_costs(found)))
         consent(f"Let go of {_what(found)} for good?", yes=yes)
-        again = parting(
+        again = release_document(
             _look(settings, store), topic, topic_id=topic_id, partitions=partition or (), generation=generation
         )
         if (again.topic_id, again.partitions, again.through) != (found.topic_id, found.partitions, found.through):
@@ -89,10 +89,10 @@ def release(
 
 def _look(settings: Config, store: ObjectStore) -> PairView:
     """Return the view of the pair. Raises TransientError if the brokers don't answer: they know which topics exist."""
-    from tandem.controller.status.outside_view import look  # noqa: PLC0415 - Kafka and S3 are slow to import
+    from tandem.controller.status.outside_view import view_pair  # noqa: PLC0415 - Kafka and S3 are slow to import
 
     with patience("reading the chains and asking the brokers"):
-        seen = look(settings, store)
+        seen = view_pair(settings, store)
     if seen.brokers is None:
         raise TransientError(
             f"nothing was released: {'; '.join(gap.message for gap in seen.gaps)}",
@@ -102,14 +102,14 @@ def _look(settings: Config, store: ObjectStore) -> PairView:
     return seen
 
 
-def _what(found: Parting) -> str:
+def _what(found: ReleaseDocument) -> str:
     which = ""
     if found.partitions is not None:
         which = f"partition{'s' if len(found.partitions) > 1 else ''} {', '.join(map(str, found.partitions))} of "
     return f"{which}{found.topic} (topic id {found.topic_id}) in generations up to {found.through}"
 
 
-def _costs(found: Parting) -> Iterator[str]:
+def _costs(found: ReleaseDocument) -> Iterator[str]:
     yield f"pair {found.pair}: about to let go of {_what(found)}"
     yield f"  {found.why}"
     for loss in found.losses:
@@ -122,7 +122,7 @@ def _costs(found: Parting) -> Iterator[str]:
     yield "  no restore will find it again; this can't be taken back"
 
 
-def _put(store: ObjectStore, found: Parting, reason: str) -> Release:
+def _put(store: ObjectStore, found: ReleaseDocument, reason: str) -> Release:
     from tandem.backup_avro.documents.release import Release  # noqa: PLC0415 - for the command, not for --help
     from tandem.sink.store.chain.chain_writer import now_ms  # noqa: PLC0415 - likewise
     from tandem.sink.store.chain.releases import ReleaseReader  # noqa: PLC0415 - likewise
@@ -141,7 +141,7 @@ def _put(store: ObjectStore, found: Parting, reason: str) -> Release:
     return ReleaseReader(store, found.pair).append(draft)
 
 
-def _show(found: Parting, form: OutputFormat) -> None:
+def _show(found: ReleaseDocument, form: OutputFormat) -> None:
     figures = ("partitions", "records", "size")
     table = Table(
         columns=("generation", "owner", "state", *figures, "last read", "goes after"),

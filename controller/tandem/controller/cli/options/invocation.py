@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from tandem.controller.process.secrets import hidden
+from tandem.controller.process.secrets import values_to_mask
 from tandem.sink.process import log
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def read(
     loaded = configuration.read(
         path, environ, settings, options=options, store_alone=store_alone, hide=log.register_secrets
     )
-    log.register_secrets(hidden(loaded.config, environ))
+    log.register_secrets(values_to_mask(loaded.config, environ))
     return loaded
 
 

@@ -1,1 +1,1 @@
-"""Documents, tables and files that commands produce, and the reference pages generated from them."""
+"""Printing of what commands produce: documents, tables and files."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from tandem.backup_avro.errors import ConfigError, PermanentError
-from tandem.sink.resource_limits import resource_shortage
+from tandem.sink.process.resource_limits import resource_shortage
 
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 

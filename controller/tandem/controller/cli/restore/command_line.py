@@ -34,8 +34,9 @@ class RestoreGroup(SectionedGroup):
             *("target_servers", "target_config", "to", "rename", "patterns", "suffix", "replication_factor"),
             *("topic_config", "repartition", "partitions", "append"),
         ),
+        "Offsets": ("offsets", "max_fill"),
         "Safety": ("dry_run", "plan", "apply", "yes", "keep_load_config"),
-        "Speed, Spark and output": ("rate", "master", "output_", "wide"),
+        "Speed, Spark and output": ("rate", "compression", "master", "output_", "wide"),
         "Files of the connector before Tandem": (
             *("layout", "empty_as_null", "instance", "prefer", "leave_out", "index", "leave_map"),
         ),

@@ -109,7 +109,7 @@ def export(
     options = {key: str(value) for key, value in given.items() if value is not None} | store_options(settings)
     if files is not None:
         options |= layout_options.source_options(files, index)
-    target = job.place(to)
+    target = job.target_url(to)
     if files is None:
         require_pair(address, name)
     else:
@@ -119,7 +119,7 @@ def export(
         output.warn(warning)
     if target.startswith("file:") and not is_local(master):
         output.warn(f"{target} is written by Spark's executors, each on its own machine unless all share it")
-    what = layout_options.files_below(address) if files else f"pair {name} from {planned.selection.what}"
+    what = layout_options.files_below(address) if files else f"pair {name} from {planned.selection.source_text}"
     output.note(f"exporting {what} to {target}")
     began = time.monotonic()
     with session(master, name=f"tandem export {name}") as spark:

@@ -20,6 +20,7 @@ from tandem.controller.cli.output import output
 from tandem.controller.cli.output.whole_file import write_whole
 
 if TYPE_CHECKING:
+    from tandem.spark_jobs.restore.plan.offset_mode import OffsetMode
     from tandem.spark_jobs.restore.plan.options import RestoreOptions
     from tandem.spark_jobs.restore.plan.partitioner import Partitioner
     from tandem.spark_jobs.restore.plan.plan import RestorePlan
@@ -31,6 +32,16 @@ class Excluded(StrEnum):
 
     DROP = "drop"
     TOMBSTONE = "tombstone"
+
+
+class BatchCodec(StrEnum):
+    """How the batches that a restore writes are compressed."""
+
+    NONE = "none"
+    GZIP = "gzip"
+    SNAPPY = "snappy"
+    LZ4 = "lz4"
+    ZSTD = "zstd"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,8 +111,11 @@ class RestoreArguments:
     shape: RecordChanges
     partitions: int | None = None
     rate: str | None = None
+    compression: BatchCodec | None = None
     merge: bool = True
     append: bool = False
+    offsets: str | None = None
+    max_fill: int | None = None
     keep_load_config: bool = False
     consent: bool = False
     replication_factor: int | None = None
@@ -112,7 +126,9 @@ class RestoreArguments:
 
 def options_of(given: RestoreArguments) -> RestoreOptions:
     """Return the checked options of the restore. ConfigError for options that are invalid, alone or together."""
-    from tandem.spark_jobs.restore.plan.options import RestoreOptions  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.sink.transcode.batch import Compression  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.spark_jobs.restore.plan.offset_mode import MOST_FILLERS  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.restore.plan.options import RestoreOptions  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.restore.plan.plan import TopicNaming  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.state.wanted_state import StateRequest  # noqa: PLC0415 - likewise
 
@@ -162,8 +178,11 @@ def options_of(given: RestoreArguments) -> RestoreOptions:
         topic_config=settings_in("--topic-config", given.topic_config),
         leaves_record=given.leaves_record,
         bytes_per_second=None if given.rate is None else _rate("--rate", given.rate),
+        compression=None if given.compression is None else Compression[given.compression.name],
         merge=given.merge,
         append=given.append,
+        offsets=None if given.offsets is None else _offset_mode(given.offsets),
+        max_fill=MOST_FILLERS if given.max_fill is None else given.max_fill,
         keep_load_config=given.keep_load_config,
         consent=given.consent,
         replication_factor=given.replication_factor,
@@ -266,6 +285,16 @@ def _partitioner(text: str) -> Partitioner:
     except ValueError:
         known = " or ".join(item.value for item in Partitioner)
         raise ConfigError(f"--repartition {text!r} is unknown", code="TDM-R110", remedy=f"it is {known}") from None
+
+
+def _offset_mode(text: str) -> OffsetMode:
+    from tandem.spark_jobs.restore.plan.offset_mode import OffsetMode  # noqa: PLC0415 - loaded when the command runs, not for --help
+
+    try:
+        return OffsetMode(text)
+    except ValueError:
+        known = " or ".join(item.value for item in OffsetMode)
+        raise ConfigError(f"--offsets {text!r} is unknown", code="TDM-C060", remedy=f"it is {known}") from None
 
 
 def _pattern(text: str) -> tuple[str, str]:

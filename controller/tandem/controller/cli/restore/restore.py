@@ -26,6 +26,7 @@ from tandem.controller.cli.restore.begun import abandon, list_
 from tandem.controller.cli.restore.command_line import RestoreGroup
 from tandem.controller.cli.restore.groups import groups
 from tandem.controller.cli.restore.options import (
+    BatchCodec,
     Excluded,
     RestoreArguments,
     ShapeArguments,
@@ -172,6 +173,10 @@ def restore(
     rate: Annotated[
         str | None, typer.Option("--rate", metavar="SIZE", help="Most bytes sent per second, e.g. 50MiB.")
     ] = None,
+    compression: Annotated[
+        BatchCodec | None,
+        typer.Option("--compression", help="Codec of the batches that are written; else one that the topic had."),
+    ] = None,
     expect_head: backup_place.ExpectHeadOption = None,
     root: backup_place.RootOption = None,
     pair: backup_place.PairOption = None,
@@ -196,6 +201,18 @@ def restore(
     append: Annotated[
         bool, typer.Option("--append", help="Add to topics that are not empty; they keep their config.")
     ] = False,
+    offsets: Annotated[
+        str | None,
+        typer.Option(
+            "--offsets",
+            metavar="floor|dense",
+            help="floor: no record lies below its source offset, which is the default where that is possible.",
+        ),
+    ] = None,
+    max_fill: Annotated[
+        int | None,
+        typer.Option("--max-fill", min=0, help="Most fillers of one partition for that; a billion unless given."),
+    ] = None,
     keep_load_config: Annotated[
         bool, typer.Option("--keep-load-config", help="Leave topics as they were loaded: nothing compacted or deleted.")
     ] = False,
@@ -294,8 +311,11 @@ def restore(
             ),
             partitions=partitions,
             rate=rate,
+            compression=compression,
             merge=merge,
             append=append,
+            offsets=offsets,
+            max_fill=max_fill,
             keep_load_config=keep_load_config,
             consent=yes,
             replication_factor=replication_factor,

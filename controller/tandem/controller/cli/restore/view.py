@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from tandem.backup_avro.documents.outcome import JobOutcome
     from tandem.spark_jobs.restore.job import RestoreListener, RestoreReport
     from tandem.spark_jobs.restore.load.load import LoadResult
-    from tandem.spark_jobs.restore.plan.plan import PlannedPartition, PlannedTopic, RestorePlan
+    from tandem.spark_jobs.restore.plan.plan import RestorePlan
+    from tandem.spark_jobs.restore.plan.plan_document import PlannedPartition, PlannedTopic
     from tandem.spark_jobs.restore.prepare.prepare import PreparedRestore, RestorePlanDocument
 
 _RESTORE = "Restore"
@@ -84,6 +85,8 @@ def _figures(items: Sequence[PlannedPartition]) -> tuple[int, int | str, int, st
 
 
 def _plan_lines(topic: PlannedTopic, prepared: PreparedRestore) -> Iterator[str]:
+    from tandem.spark_jobs.restore.plan.offset_mode import BYTES_PER_MILLION, FILLERS_PER_SECOND  # noqa: PLC0415 - loaded when the command runs, not for --help
+
     options, recorded = prepared.options, prepared.plan.recorded
     name = topic.target
     config = (
@@ -96,8 +99,20 @@ def _plan_lines(topic: PlannedTopic, prepared: PreparedRestore) -> Iterator[str]
     yield "  " + (", ".join(f"{key}={value}" for key, value in topic.config.items()) or "none")
     for key, values in topic.config_differences.items():
         yield f"  {key} is {values.present} now, recorded is {values.recorded}"
+    had = f"the topic's had {', '.join(topic.codecs)}" if topic.codecs else "what the topic's had was not recorded"
+    yield f"  codec of batches: {topic.compression}; {had}"
     if topic.largest_record is not None:
         yield f"  the largest record has up to {output.size(topic.largest_record)}, uncompressed"
+    count = sum(item.fillers for item in topic.partitions)
+    cost = ""
+    if count:
+        exact = all(item.exact for item in topic.partitions)
+        cost = (
+            f"; {'' if exact else 'up to '}{count:,} fillers are written first and deleted: about "
+            f"{output.duration(count / FILLERS_PER_SECOND)} and, for a while, "
+            f"{output.size(round(count / 1e6 * BYTES_PER_MILLION))} of log"
+        )
+    yield f"  offsets: {topic.offsets}, {topic.offsets_why}{cost}"
     expire = topic.expire_at_once
     if (expire.at_most or expire.held_at_most) and not options.keep_load_config:
         held = f" and up to {expire.held_at_most} that it holds" if expire.held_at_most else ""
@@ -148,7 +163,7 @@ class RestoredTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mismatch:
-    """Where a target is not what the backup is."""
+    """Where a target is not what the backup is. `marker_last`: its log ends in a transaction's marker."""
 
     target: str
     partition: int
@@ -157,6 +172,7 @@ class Mismatch:
     expected_records: int
     sha256: str
     expected_sha256: str
+    marker_last: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,6 +263,7 @@ def show_report(report: RestoreReport, seconds: float, form: OutputFormat, *, wi
                 expected_records=item.expected_records,
                 sha256=item.hash,
                 expected_sha256=item.expected_hash,
+                marker_last=item.marker_last,
             )
             for item in report.mismatches
         ],

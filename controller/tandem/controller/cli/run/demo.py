@@ -51,7 +51,7 @@ def demo(
             ),
         )
         with telling(folder.resolve(), endpoints, store, output.note) as story:
-            figures = story.tell()
+            figures = story.run()
     finally:
         if not keep:
             sandbox.down()

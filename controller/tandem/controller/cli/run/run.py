@@ -31,7 +31,7 @@ def run(context: typer.Context, config: ConfigOption = None, overrides: SetOptio
     from tandem.controller.instance.loop import Instance, new_incarnation  # noqa: PLC0415 (Kafka and S3 are slow to import)
     from tandem.controller.instance.start import StoppedEarlyError, set_up  # noqa: PLC0415
     from tandem.controller.instance.wiring import store_of  # noqa: PLC0415
-    from tandem.controller.metrics.instance_metrics import BackupPictures, picture_of  # noqa: PLC0415
+    from tandem.controller.metrics.instance_metrics import BackupMetricsCache, collect_instance_metrics  # noqa: PLC0415
     from tandem.controller.metrics.job_results import ResultsWatch  # noqa: PLC0415
     from tandem.controller.metrics.wiring import page_of  # noqa: PLC0415
     from tandem.controller.process import file_descriptors, memory_allocator  # noqa: PLC0415
@@ -71,13 +71,18 @@ def run(context: typer.Context, config: ConfigOption = None, overrides: SetOptio
             parts = set_up(settings, partial(store_of, settings), incarnation=incarnation, stop=stop, wake=wake)
             ending.callback(parts.store.close)
             instance = Instance(
-                settings, parts, stop=stop, wake=wake, meters=metrics.tally.meters, give_back=memory_allocator.give_back
+                settings,
+                parts,
+                stop=stop,
+                wake=wake,
+                meters=metrics.tally.meters,
+                give_back=memory_allocator.return_free_memory,
             )
-            backups = BackupPictures(settings.require_instance())
-            health.look = lambda: health_of(instance.look())
-            metrics.look = lambda: picture_of(instance.look(), backups, instance.readings())
+            backups = BackupMetricsCache(settings.require_instance())
+            health.look = lambda: health_of(instance.view())
+            metrics.look = lambda: collect_instance_metrics(instance.view(), backups, instance.readings())
             if server is not None:
-                site.show(instance.look)
+                site.show(instance.view)
                 results = ResultsWatch(parts.store, settings.pair)
                 metrics.results = results.results
                 results.start()

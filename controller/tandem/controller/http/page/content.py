@@ -16,7 +16,7 @@ from tandem.backup_avro.documents.outcome import JobKind, JobOutcome
 from tandem.controller.cli.output.output import age, duration, size
 from tandem.controller.history.turns import Turn
 from tandem.controller.http.page.timeline import Timeline, timeline
-from tandem.controller.status.health import some
+from tandem.controller.status.health import first_names
 from tandem.controller.status.overview import (
     GenerationState,
     GenerationStatus,
@@ -239,7 +239,7 @@ def _tainted(one: GenerationStatus, newer: Sequence[GenerationStatus]) -> Pendin
         cure = "Both instances replace it by themselves; this asks for it now."
     return PendingAction(
         title=f"Generation {one.number} is tainted",
-        text=f"{some(one.tainted)}. What came before stays restorable. {cure}",
+        text=f"{first_names(one.tainted)}. What came before stays restorable. {cure}",
         command=f"tandem failover {'--force ' if newer else ''}--reason tainted",
     )
 
@@ -272,7 +272,7 @@ def _kept(generation: GenerationStatus) -> Iterator[PendingAction]:
         yield PendingAction(
             title=f"Generation {generation.number} keeps {topic} until it is released",
             text=f"Why: {parts[0].kept}. {len(parts)} partition{'s' if len(parts) != 1 else ''}: "
-            f"{some(str(one.partition) for one in parts)}. The command says first what is lost.",
+            f"{first_names(str(one.partition) for one in parts)}. The command says first what is lost.",
             command=f"tandem release {shlex.quote(topic)} --topic-id {shlex.quote(topic_id)}",
         )
     if len(lives) > FEW:

@@ -18,6 +18,7 @@ from typing import Final
 from tandem.backup_avro.documents.outcome import JobKind, JobOutcome
 from tandem.controller.cli.output.output import document
 from tandem.controller.config import Config
+from tandem.controller.coordination.topic_reader import ANSWER_S
 from tandem.controller.history.background_history import BackgroundHistory, BackgroundHistoryView
 from tandem.controller.history.store_history import ServedHistory
 from tandem.controller.history.turns import turn_of
@@ -26,7 +27,7 @@ from tandem.controller.http.page.render import page, policy
 from tandem.controller.http.server import HttpAnswer
 from tandem.controller.process.cached_call import CachedCall
 from tandem.controller.status.instance_view import InstanceView, pair_view
-from tandem.controller.status.outside_view import ANSWER_S, impatient_store, log_ends
+from tandem.controller.status.outside_view import impatient_store, log_ends
 from tandem.controller.status.overview import overview
 from tandem.controller.status.pair_view import LogEnd
 from tandem.sink.kafka.auth.client_config import Value
@@ -45,7 +46,7 @@ _OLD_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Beside:
+class _StoreDetails:
     """The data of the store beside chains that the page shows."""
 
     pins: tuple[Pin, ...]
@@ -156,10 +157,10 @@ class PageSource:
             ),
         )
 
-    def _ask_store(self) -> _Beside:
+    def _ask_store(self) -> _StoreDetails:
         assert self._store is not None
         pair = self._config.pair
-        return _Beside(
+        return _StoreDetails(
             pins=tuple(pins.list_pins(self._store, pair, known=self._known_pins)),
             ran=outcomes.latest_of_each(self._store, pair),
         )

@@ -54,7 +54,7 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lane:
+class InstanceRows:
     """The rows of one instance; `y` and `height` in pixels, without its name above."""
 
     name: str
@@ -71,7 +71,7 @@ class Handover:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tick:
+class AxisTick:
     """A moment on the axis, in percent of the width."""
 
     x: float
@@ -82,11 +82,11 @@ class Tick:
 class Timeline:
     """The time line, `height` pixels high without the axis. `told` describes it in words, a line per generation."""
 
-    lanes: tuple[Lane, ...]
+    lanes: tuple[InstanceRows, ...]
     height: int
     bars: tuple[Bar, ...]
     handovers: tuple[Handover, ...]
-    ticks: tuple[Tick, ...]
+    ticks: tuple[AxisTick, ...]
     told: tuple[str, ...]
 
 
@@ -96,10 +96,10 @@ def timeline(turns: Sequence[Turn], instances: Sequence[str], now: datetime) -> 
         return None
     turns = sorted(turns, key=lambda turn: turn.generation)
     rows_of = _rows_of(turns, instances)
-    lanes: dict[str, Lane] = {}
+    lanes: dict[str, InstanceRows] = {}
     height = 0
     for name, rows in rows_of.items():
-        lanes[name] = Lane(name=name, y=height + NAME_PX, height=BAR_PX * len(rows))
+        lanes[name] = InstanceRows(name=name, y=height + NAME_PX, height=BAR_PX * len(rows))
         height += NAME_PX + BAR_PX * len(rows) + GAP_PX
     start = min(turn.claimed_at for turn in turns)
     scale = _Scale(start, max(now, start + timedelta(seconds=1)))
@@ -186,7 +186,7 @@ def _handovers(turns: Sequence[Turn], scale: _Scale) -> Iterator[Handover]:
             )
 
 
-def _ticks(scale: _Scale) -> Iterator[Tick]:
+def _ticks(scale: _Scale) -> Iterator[AxisTick]:
     span = scale.end - scale.start
     step = next((step for step in _STEPS if span / step <= _TICKS), span)
     zero = scale.start.replace(hour=0, minute=0, second=0, microsecond=0)
@@ -194,7 +194,7 @@ def _ticks(scale: _Scale) -> Iterator[Tick]:
     form = "%H:%M:%S" if step < timedelta(minutes=1) else "%H:%M" if step < timedelta(days=1) else "%b %d"
     while moment <= scale.end:
         midnight = moment == moment.replace(hour=0, minute=0, second=0, microsecond=0)
-        yield Tick(x=scale.at(moment), label=f"{moment:%b %d}" if midnight else f"{moment:{form}}")
+        yield AxisTick(x=scale.at(moment), label=f"{moment:%b %d}" if midnight else f"{moment:{form}}")
         moment += step
 
 

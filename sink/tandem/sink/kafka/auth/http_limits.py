@@ -62,7 +62,7 @@ class AnswerLimits:
         if size > self._most:
             raise self._error(f"it sends more than {self._most} bytes")
 
-    def put_on(self, pool: urllib3.HTTPConnectionPool) -> None:
+    def apply_to(self, pool: urllib3.HTTPConnectionPool) -> None:
         """Apply the limits to all connections that the pool makes from now on."""
         make = pool.ConnectionCls
 

@@ -20,11 +20,11 @@ import urllib3.exceptions
 
 from tandem.backup_avro.chain.integers import number_in
 from tandem.backup_avro.errors import ConfigError, TandemError
-from tandem.sink import clock
 from tandem.sink.kafka.auth.http_limits import AnswerLimits
 from tandem.sink.kafka.auth.oidc import OidcSettings
 from tandem.sink.kafka.auth.tokens import Token
 from tandem.sink.kafka.errors.cluster_errors import ClusterAuthenticationError, ClusterUnreachableError
+from tandem.sink.process import clock
 
 # kafka-python's event loop waits for the token. A token that comes after its connection was given up serves the next.
 _READ_S: Final = 5.0
@@ -69,7 +69,7 @@ def request_token(
     body = {"grant_type": "client_credentials"} | ({"scope": settings.scope} if settings.scope else {})
     with _pool(settings) as pool:
         try:
-            limits.put_on(pool.connection_from_url(settings.endpoint))
+            limits.apply_to(pool.connection_from_url(settings.endpoint))
             answer = pool.request(
                 "POST",
                 settings.endpoint,

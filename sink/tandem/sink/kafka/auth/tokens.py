@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tandem.backup_avro.errors import TandemError
-from tandem.sink import clock
+from tandem.sink.process import clock
 
 _RENEW_AT: Final = 0.8
 """Fraction of a token's lifetime after which the next one is fetched; the same as librdkafka's."""

@@ -38,9 +38,7 @@ from tandem.backup_avro.errors import ConfigError, TandemError
 from tandem.sink.kafka.auth import client_config
 from tandem.sink.kafka.auth.tokens import Tokens
 from tandem.sink.kafka.cluster import librdkafka_references
-from tandem.sink.kafka.cluster import topic_ids as topic_id
 from tandem.sink.kafka.cluster.consumer_groups import MOST, CommittedOffset, CommittedOffsets, GroupOffsetBudget
-from tandem.sink.kafka.cluster.unique_keys import unique
 from tandem.sink.kafka.errors import admin_errors
 from tandem.sink.kafka.errors.cluster_errors import (
     ClusterAuthenticationError,
@@ -51,13 +49,15 @@ from tandem.sink.kafka.errors.cluster_errors import (
 )
 from tandem.sink.kafka.errors.error_codes import ErrorCode
 from tandem.sink.kafka.fetch.events import TopicPartition
+from tandem.sink.kafka.wire import topic_ids as topic_id
+from tandem.sink.kafka.wire.unique_keys import unique
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 _Item = TypeVar("_Item")
 
 
-class _Quiet:
+class _DebugLog:
     """Logs librdkafka's lines at debug level: it writes several a second while a broker is down."""
 
     def log(self, level: int, message: str, *args: object) -> None:
@@ -66,13 +66,13 @@ class _Quiet:
         _log.debug(message, *args)
 
 
-class _Heard:
+class _LastClientError:
     """The last error that the client reported. A class of its own, to avoid a reference cycle with `ClusterAdmin`."""
 
     def __init__(self) -> None:
         self.last: KafkaError | None = None
 
-    def take(self, error: KafkaError) -> None:
+    def keep_error(self, error: KafkaError) -> None:
         """Keep an error. "All brokers are down" does not replace one with the reason, such as a wrong password."""
         if self.last is None or error.code() != ErrorCode.CLIENT_ALL_BROKERS_DOWN:
             self.last = error
@@ -129,9 +129,9 @@ class ClusterAdmin:
     def __init__(self, props: Mapping[str, client_config.Value], *, timeout_s: float = 30.0) -> None:
         self._servers = client_config.servers_of(props)
         self._timeout_s = timeout_s
-        self._heard = _Heard()
+        self._heard = _LastClientError()
         self._introduced = False
-        config = client_config.for_confluent(props, error_cb=self._heard.take, logger=_Quiet())
+        config = client_config.for_confluent(props, error_cb=self._heard.keep_error, logger=_DebugLog())
         self._tokens = config.get("oauth_cb")
         try:
             self._admin: Any = AdminClient(config)  # type: ignore[arg-type]  # it takes callables too
@@ -318,27 +318,18 @@ class ClusterAdmin:
                 found[broker] = str(entries[key].value)
         return found
 
-    def group_offsets(
-        self, topics: Collection[str], *, guards: Callable[[str], bool] = lambda _: True, most: int = MOST
-    ) -> CommittedOffsets:
-        """Return the committed offsets on `topics` of the consumer groups that `guards` accepts, within `most` bytes.
+    def group_offsets(self, topics: Collection[str], groups: Iterable[str], *, most: int = MOST) -> CommittedOffsets:
+        """Return the committed offsets on `topics` of the named groups, of any type that has some, within `most` bytes.
 
-        A group that can't be read is reported in the result and does not affect the others. If the offsets of all
-        groups exceed `most`, the largest groups are left out first.
+        At most 16 groups are asked for at a time, and only offsets on `topics` are kept of an answer. A group that
+        can't be read is reported in the result and does not affect the others. If the offsets of all groups exceed
+        `most`, the largest groups are left out first.
         """
         deadline = self._deadline()
         wanted = frozenset(topics)
-        listing = self._call(
-            "list the groups of",
-            "the cluster",
-            lambda: self._admin.list_consumer_groups(**self._left(deadline)),
-            deadline,
-        )
         failed: dict[str, TandemError] = {}
-        for error in listing.errors or ():
-            failed["*"] = self._explain(error, "list the groups of", "a broker")
         room = GroupOffsetBudget(most)
-        left = deque(sorted(group.group_id for group in listing.valid or () if guards(group.group_id)))
+        left = deque(sorted(groups))
         asked: deque[tuple[str, Future[Any]]] = deque()
         while left or asked:
             while left and len(asked) < _GROUPS_AT_ONCE:
@@ -421,6 +412,15 @@ class ClusterAdmin:
             lambda: self._admin.create_topics([topic], validate_only=only_ask, **self._left(deadline)),
         )
         self._result("create", f"topic {name}", futures[name], deadline)
+
+    def delete_records(self, topic: str, partition: int, *, below: int) -> None:
+        """Delete the records of a partition below an offset, at most its high watermark. Needs the right Delete."""
+        deadline = self._deadline()
+        place = _Partition(topic, partition, below)
+        what = f"records of {topic}-{partition}"
+        futures = self._sync("delete", what, lambda: self._admin.delete_records([place], **self._left(deadline)))
+        [future] = futures.values()
+        self._result("delete", what, future, deadline)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic."""
@@ -545,7 +545,7 @@ class ClusterAdmin:
                 if time.monotonic() + _FIRST_TRY_S / 2 >= deadline:
                     raise
             except ClusterAuthenticationError:
-                if time.monotonic() + _FIRST_TRY_S / 2 >= deadline or not self._let_in():
+                if time.monotonic() + _FIRST_TRY_S / 2 >= deadline or not self._login_accepted():
                     raise
                 patience_s *= 2
                 continue
@@ -553,7 +553,7 @@ class ClusterAdmin:
                 self._admin.list_topics(timeout=min(_FIRST_TRY_S, self._seconds(deadline)))
             patience_s *= 2
 
-    def _let_in(self) -> bool:
+    def _login_accepted(self) -> bool:
         """Return whether any broker accepts the login now. Also refreshes which broker gets the next request."""
         try:
             self._admin.list_topics(timeout=_FIRST_TRY_S / 2)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from tandem.backup_avro.chain.entries import GroupOffset, Topic, number_setting, policies_in
-from tandem.sink.kafka.cluster.unique_keys import unique
+from tandem.sink.kafka.wire.unique_keys import unique
 
 DELETE_RETENTION = "delete.retention.ms"
 DEFAULT_DELETE_RETENTION_MS = 86_400_000
@@ -83,6 +83,18 @@ class GuardedTopics:
         return found
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupPositions:
+    """The committed offsets of groups, None for a group that can't be read, and why others have none.
+
+    `ANY_GROUP` with None means that there may be groups which could not even be listed. `unrecorded`: group -> why its
+    positions are not in the backup.
+    """
+
+    offsets: Mapping[str, Sequence[GroupOffset] | None]
+    unrecorded: Mapping[str, str] = field(default_factory=dict)
+
+
 class ClusterView(Protocol):
     """The admin view of the cluster that a pipeline needs. Raises TransientError and PermanentError."""
 
@@ -97,11 +109,8 @@ class ClusterView(Protocol):
         """Return the present topic id of each name that exists and may be described."""
         ...
 
-    def group_offsets(self, topics: Sequence[Topic]) -> Mapping[str, Sequence[GroupOffset] | None]:
-        """Return the committed offsets of all consumer groups on these topics; None for a group that can't be read.
-
-        `ANY_GROUP` with None means that there may be groups which could not even be listed.
-        """
+    def group_offsets(self, topics: Sequence[Topic]) -> GroupPositions:
+        """Return the committed offsets of all guarded groups on these topics."""
         ...
 
 

@@ -39,7 +39,7 @@ class AnswerSum:
         with self._lock:
             self._fetchers.pop(id(brokers), None)
 
-    def ask(self, broker: LeaderBroker, brokers: dict[int, LeaderBroker], *, most: int) -> int:
+    def reserve_bytes(self, broker: LeaderBroker, brokers: dict[int, LeaderBroker], *, most: int) -> int:
         """Record and return the number of bytes that the next request to `broker`, one of `brokers`, asks for.
 
         Called by the fetcher's thread when the request leaves.

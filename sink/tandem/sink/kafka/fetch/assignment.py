@@ -1,7 +1,7 @@
 """The fetcher's state without its network: the assigned partitions, their positions and their brokers.
 
-Time is an argument (`now`, monotonic seconds). Each method that changes a partition calls `place`, which keeps the
-invariant: a partition is in the session of its leader if and only if it may be requested right now.
+Time is an argument (`now`, monotonic seconds). Each method that changes a partition calls `update_session`, which keeps
+the invariant: a partition is in the session of its leader if and only if it may be requested right now.
 """
 
 from __future__ import annotations
@@ -147,8 +147,8 @@ class Assignment:
             return
         part.resting = True
         self._moved.add(tp)
-        self.let_go(part)
-        self.place(part)
+        self.request_again(part)
+        self.update_session(part)
         topic = self.by_topic[tp.topic]
         del topic[tp]
         if not topic:
@@ -163,8 +163,8 @@ class Assignment:
         part.failures, part.retry_at = 0, 0.0
         part.told.clear()
         self._moved.add(part.tp)
-        self.let_go(part)
-        self.place(part)
+        self.request_again(part)
+        self.update_session(part)
 
     def advance(self, part: AssignedPartition, offset: int, last_epoch: int) -> None:
         """Advance the position to `offset` after records were read."""
@@ -173,13 +173,13 @@ class Assignment:
         part.offset = offset
         if last_epoch >= 0:
             part.last_epoch = last_epoch
-        self.let_go(part)
-        self.place(part)
+        self.request_again(part)
+        self.update_session(part)
 
     def pause(self, part: AssignedPartition, *, paused: bool) -> None:
         """Leave the partition out of requests, or include it again."""
         part.paused = paused
-        self.place(part)
+        self.update_session(part)
 
     def take_events(self) -> list[Event]:
         """Return the events that are still valid, and clear the list."""
@@ -191,7 +191,7 @@ class Assignment:
                 if part is None or serial != _valid_for(part, event):
                     continue
                 if part.paused and isinstance(event, Fetched):
-                    self.let_go(part)  # fetched again after resume
+                    self.request_again(part)  # fetched again after resume
                     continue
             elif isinstance(event, AtHead) and not self._moved.isdisjoint(event.partitions):
                 left = {tp: end for tp, end in event.partitions.items() if tp not in self._moved}
@@ -217,7 +217,7 @@ class Assignment:
         """
         self._events.append((None, 0, event) if part is None else (part.tp, _valid_for(part, event), event))
 
-    def tell(self, part: AssignedPartition, kind: FaultKind, detail: str, now: float, **more: Any) -> None:  # noqa: ANN401 - fields of FetchFault
+    def add_fault(self, part: AssignedPartition, kind: FaultKind, detail: str, now: float, **more: Any) -> None:  # noqa: ANN401 - fields of FetchFault
         """Add a fault, once per incident."""
         if kind in part.told:
             return
@@ -236,13 +236,13 @@ class Assignment:
             part,
         )
 
-    def lost(self, broker: LeaderBroker, now: float) -> None:
+    def report_leader_lost(self, broker: LeaderBroker, now: float) -> None:
         """Add LEADER_LOST for each partition of this broker: it may have another log when it answers again."""
         for part in self.parts.values():
             if part.leader == broker.node:
-                self.tell(part, FaultKind.LEADER_LOST, f"the connection to broker {broker.node} ended", now)
+                self.add_fault(part, FaultKind.LEADER_LOST, f"the connection to broker {broker.node} ended", now)
 
-    def tell_all(self, detail: str, now: float) -> None:
+    def add_cluster_fault(self, detail: str, now: float) -> None:
         """Add a transient fault about a broker or the cluster."""
         self.add(FetchFault(topic="", partition=-1, kind=FaultKind.TRANSIENT, detail=detail, at=now))
 
@@ -253,7 +253,7 @@ class Assignment:
             broker = self.brokers[node] = LeaderBroker(node=node)
         return broker
 
-    def place(self, part: AssignedPartition) -> None:
+    def update_session(self, part: AssignedPartition) -> None:
         """Put `part` into the session of its leader, or remove it, according to its state."""
         target = part.leader if part.leader >= 0 and part.readable else None
         if part.placed is not None and part.placed != target:
@@ -273,13 +273,13 @@ class Assignment:
                 ),
             )
 
-    def hold(self, part: AssignedPartition, broker: LeaderBroker) -> None:
+    def leave_out_until_processed(self, part: AssignedPartition, broker: LeaderBroker) -> None:
         """Leave `part` out of requests until its records are processed."""
         part.held = True
         broker.held.add(part.tp)
-        self.place(part)
+        self.update_session(part)
 
-    def let_go(self, part: AssignedPartition) -> None:
+    def request_again(self, part: AssignedPartition) -> None:
         """End `hold`."""
         if part.held:
             part.held = False
@@ -292,7 +292,7 @@ class Assignment:
         """Leave `part` out of requests until `at`."""
         part.retry_at = at
         heapq.heappush(self._retries, (at, part.tp, part.serial))
-        self.place(part)
+        self.update_session(part)
 
     def wake(self, now: float) -> None:
         """Include the partitions again whose `retry` time is over."""
@@ -301,29 +301,29 @@ class Assignment:
             part = self.parts.get(tp)
             if part is not None and part.serial == serial and part.retry_at == due:
                 part.retry_at = 0.0
-                self.place(part)
+                self.update_session(part)
 
     @property
     def next_retry(self) -> float | None:
         """Time of the next `wake` that has a partition to include; None if there is none."""
         return self._retries[0][0] if self._retries else None
 
-    def rest(self, part: AssignedPartition) -> None:
+    def leave_out_until_seek(self, part: AssignedPartition) -> None:
         """Leave `part` out of requests until a seek."""
         part.resting = True
         part.unchecked = False
-        self.place(part)
+        self.update_session(part)
 
     def check(self, part: AssignedPartition) -> None:
         """Leave `part` out of requests until its position is compared with the leader's epochs."""
         part.unchecked = True
         self.unchecked.add(part.tp)
-        self.place(part)
+        self.update_session(part)
 
     def checked(self, part: AssignedPartition) -> None:
         """End `check`."""
         part.unchecked = False
-        self.place(part)
+        self.update_session(part)
 
     def to_check(self) -> Mapping[int, list[AssignedPartition]]:
         """Return the partitions to be checked now, by leader."""

@@ -39,7 +39,7 @@ class LogBounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """A number of empty answers in a row, from `since` to `until` in seconds by `sink.clock` (see `empty_answers`)."""
+    """A number of empty answers in a row, from `since` to `until` in seconds by `process.clock` (`empty_answers`)."""
 
     answers: int
     since: float
@@ -58,9 +58,9 @@ class Fetched:
     `end_offset` is the end of the log in this very response: the last stable offset under read_committed, else the
     high watermark. `aborted` is (producer id, first offset) of each aborted transaction that touches the range.
     `leader_epoch` is that of the leader which answered (-1 if the cluster gives none), `received_at` seconds
-    by `sink.clock`.
+    by `sink.process.clock`.
 
-    `requested_at` (seconds by `sink.clock`) is when the request left: the broker read its log at some time between
+    `requested_at` (seconds by `process.clock`) is when the request left: the broker read its log at some time between
     `requested_at` and `received_at`, so a claim "at head as of" must use the earlier one.
 
     `evidence` is set if there is enough proof that no readable record lies in [fetch_offset, end_offset), so that the
@@ -137,7 +137,7 @@ class FaultKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchFault:
-    """A fault or a leadership change of one partition. `at`: seconds by `sink.clock`; `offset`: the position then."""
+    """A fault or leadership change of one partition. `at`: seconds by `process.clock`; `offset`: the position then."""
 
     topic: str
     partition: int

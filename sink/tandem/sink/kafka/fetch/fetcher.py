@@ -11,9 +11,7 @@ import kafka.errors as kafka_errors
 
 from tandem.backup_avro.chain.entries import RecordHash
 from tandem.backup_avro.errors import TandemError
-from tandem.sink import clock
 from tandem.sink.kafka.auth import client_config
-from tandem.sink.kafka.cluster import topic_ids as topic_id
 from tandem.sink.kafka.errors.cluster_errors import ClusterAuthenticationError, ClusterUnreachableError
 from tandem.sink.kafka.errors.error_codes import ErrorCode, ErrorMeaning
 from tandem.sink.kafka.fetch import leaders as leadership
@@ -26,6 +24,8 @@ from tandem.sink.kafka.fetch.sessions import FetchPlan
 from tandem.sink.kafka.fetch.slow_brokers import SLOW, SlowBrokers
 from tandem.sink.kafka.lookup.log_ends import LogLookups
 from tandem.sink.kafka.wire import connections, requests
+from tandem.sink.kafka.wire import topic_ids as topic_id
+from tandem.sink.process import clock
 
 _T = TypeVar("_T")
 
@@ -320,8 +320,8 @@ class RawFetcher:
             return
         assignment = self._assignment
         assignment.wake(now)
-        for node in self._slowness.look(now):
-            assignment.tell_all(
+        for node in self._slowness.newly_slow(now):
+            assignment.add_cluster_fault(
                 f"broker {node} lets a fetch wait for more than {SLOW:.0f} s: it, or the way to it, is slow", now
             )
         if (
@@ -364,7 +364,7 @@ class RawFetcher:
                 mendable = not isinstance(typed, ClusterAuthenticationError)
                 if mendable and self._fatal is None and not self._told_unreachable:
                     self._told_unreachable = True
-                    self._assignment.tell_all(str(typed), now)
+                    self._assignment.add_cluster_fault(str(typed), now)
         elif now >= self._bootstrap_at:
             self._bootstrap_at = now + 1.0
             self._bootstrap = self._manager.bootstrap_async()
@@ -415,7 +415,7 @@ class RawFetcher:
             wait = 0.0
         else:
             plan = broker.session.next_request()
-            self._answers.asked(broker, plan)
+            self._answers.note_request(broker, plan)
             if broker.held:
                 # The next request of held partitions must not wait behind a long poll of the others.
                 wait = min(broker.wait, longest)
@@ -426,7 +426,7 @@ class RawFetcher:
         request = requests.fetch_request(
             plan,
             max_wait_ms=int(wait * 1000),
-            max_bytes=self._sum.ask(broker, self._assignment.brokers, most=self._limits.max_bytes),
+            max_bytes=self._sum.reserve_bytes(broker, self._assignment.brokers, most=self._limits.max_bytes),
             read_committed=self._read_committed,
         )
         self._slowness.sent(broker.node, now)
@@ -441,7 +441,7 @@ class RawFetcher:
             received = clock.now()
             self._slowness.ended(broker.node, received)
             try:
-                self._answers.take(
+                self._answers.process_response(
                     broker, response, requested_at=now, received_at=received, probed=probed, patience_s=wait
                 )
             finally:
@@ -464,12 +464,12 @@ class RawFetcher:
         pause = backoff(broker.failures, most=_MOST_BACKOFF) * jitter
         broker.retry_at = now + max(self._manager.connection_delay(broker.node), pause)
         broker.failures += 1
-        self._assignment.lost(broker, now)
+        self._assignment.report_leader_lost(broker, now)
         self._note()
         if broker.failures > 1 and not broker.told:
             broker.told = True
             why = self._manager.refusal(broker.node) or str(error) or type(error).__name__
-            self._assignment.tell_all(f"broker {broker.node} can't be read from: {why}", now)
+            self._assignment.add_cluster_fault(f"broker {broker.node} can't be read from: {why}", now)
         self._assignment.want_metadata(now)
 
     def _frame_too_large(self, broker: LeaderBroker, asked: Collection[TopicPartition], now: float) -> None:
@@ -480,9 +480,9 @@ class RawFetcher:
         answer_too_large(self._assignment, broker, asked, most=self._most_received, now=now)
 
     def _find_range(self, part: AssignedPartition) -> None:
-        self._spawn(self._tell_out_of_range, part, part.serial)
+        self._spawn(self._report_out_of_range, part, part.serial)
 
-    async def _tell_out_of_range(self, part: AssignedPartition, serial: int) -> None:
+    async def _report_out_of_range(self, part: AssignedPartition, serial: int) -> None:
         start: int | None = None
         end: int | None = None
         deadline = clock.now() + _RANGE_CHECK
@@ -503,7 +503,7 @@ class RawFetcher:
             detail = f"broker {part.leader} answers that position {part.offset} of {part} is outside the log{where}"
             if inside and part.last_epoch >= 0:
                 detail += ", and knows no leader epochs of it: its message format may be older than 0.11"
-            self._assignment.tell(part, FaultKind.OUT_OF_RANGE, detail, clock.now(), log_start=start, log_end=end)
+            self._assignment.add_fault(part, FaultKind.OUT_OF_RANGE, detail, clock.now(), log_start=start, log_end=end)
 
     async def _knows_epochs(self, part: AssignedPartition) -> bool:
         """Return whether the leader knows the start of any epoch of the log."""

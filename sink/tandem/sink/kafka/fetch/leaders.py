@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from uuid import UUID
 
-from tandem.sink.kafka.cluster import topic_ids
 from tandem.sink.kafka.errors.error_codes import ErrorCode, ErrorMeaning, name_of
 from tandem.sink.kafka.fetch.assignment import AssignedPartition, Assignment, backoff
 from tandem.sink.kafka.fetch.events import FaultKind
-from tandem.sink.kafka.wire import requests
+from tandem.sink.kafka.wire import requests, topic_ids
 
 # Seconds.
 MISSING_RETRY = 5.0  # a missing topic is looked up at this interval
@@ -52,13 +51,13 @@ def apply_topic_view(assignment: Assignment, part: AssignedPartition, view: requ
         _not_yet(assignment, part, "it has no leader", now)
     else:
         set_leader(assignment, part, leader, epoch, now)
-    assignment.place(part)
+    assignment.update_session(part)
 
 
 def _not_yet(assignment: Assignment, part: AssignedPartition, why: str, now: float) -> None:
     assignment.want_metadata(now + backoff(part.failures, first=0.1))
     if part.failures >= TELL_AFTER:
-        assignment.tell(part, FaultKind.TRANSIENT, f"the cluster can't say who leads {part}: {why}", now)
+        assignment.add_fault(part, FaultKind.TRANSIENT, f"the cluster can't say who leads {part}: {why}", now)
     part.failures += 1
 
 
@@ -85,20 +84,20 @@ def _suspect(assignment: Assignment, part: AssignedPartition, detail: str, new_i
         return
     part.missing = True
     another = None if new_id is None or new_id == part.topic_id else topic_ids.as_text(new_id)
-    assignment.tell(part, FaultKind.UNKNOWN_TOPIC, detail, now, topic_id=another)
-    assignment.place(part)
+    assignment.add_fault(part, FaultKind.UNKNOWN_TOPIC, detail, now, topic_id=another)
+    assignment.update_session(part)
     assignment.want_metadata(now + MISSING_RETRY)
 
 
 def mark_denied(assignment: Assignment, part: AssignedPartition, now: float) -> None:
     """Record that the principal has no Read right on the topic."""
     detail = f"not allowed to read topic {part.tp.topic}: it takes READ and DESCRIBE"
-    assignment.tell(part, FaultKind.UNAUTHORIZED, detail, now)
+    assignment.add_fault(part, FaultKind.UNAUTHORIZED, detail, now)
     assignment.retry(part, now + DENIED_RETRY)
 
 
 def set_leader(assignment: Assignment, part: AssignedPartition, leader: int, epoch: int, now: float) -> None:
-    """Set leader and epoch; an epoch below the known one is stale metadata and ignored. Does not call `place`."""
+    """Set leader and epoch; an epoch below the known one is stale and ignored. Does not call `update_session`."""
     if 0 <= epoch < part.leader_epoch:
         assignment.want_metadata(now + STALE_RETRY)
         return
@@ -110,7 +109,7 @@ def set_leader(assignment: Assignment, part: AssignedPartition, leader: int, epo
     returned = leader == former and epoch > former_epoch + 1 and former_epoch >= 0
     moved = leader != former or returned
     if former >= 0 and (moved or epoch > former_epoch >= 0):
-        assignment.tell(
+        assignment.add_fault(
             part,
             FaultKind.LEADER_MOVED if moved else FaultKind.EPOCH_RAISED,
             f"the leader of {part} moved from broker {former} to {leader}, epoch {epoch}"

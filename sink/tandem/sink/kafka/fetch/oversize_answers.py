@@ -36,7 +36,7 @@ def answer_too_large(
     found = [part for tp in asked if (part := assignment.parts.get(tp)) is not None]
     if len(asked) > 1:
         broker.suspects.clear()
-        broker.suspects.extend(part.tp for part in sorted(found, key=_innocence))
+        broker.suspects.extend(part.tp for part in sorted(found, key=_suspect_order))
         return
     for part in found:
         broker.suspects.clear()
@@ -44,12 +44,12 @@ def answer_too_large(
             f"what comes next in {part}, from offset {part.offset} on, does not fit receive.message.max.bytes "
             f"({most:,}): raise that in `kafka`, and the memory of the process by as much"
         )
-        assignment.tell(part, FaultKind.TOO_LARGE, detail, now)
+        assignment.add_fault(part, FaultKind.TOO_LARGE, detail, now)
         assignment.retry(part, now + backoff(part.failures, first=_FIRST_REST, most=_LONGEST_REST))
         part.failures += 1
 
 
-def _innocence(part: AssignedPartition) -> int:
+def _suspect_order(part: AssignedPartition) -> int:
     """Return the sort key for suspects: first one that was too large before, then those that may have records."""
     if FaultKind.TOO_LARGE in part.told:
         return 0

@@ -32,14 +32,14 @@ class ResponseReader:
         self._on_out_of_range = on_out_of_range
         self._quotas = ThrottledBrokers()
 
-    def asked(self, broker: LeaderBroker, plan: FetchPlan) -> None:
+    def note_request(self, broker: LeaderBroker, plan: FetchPlan) -> None:
         """Note the partitions that a request of the session asks for at their last known end."""
         for tp, ask in plan.send:
             part = self._assignment.parts[tp]
             if 0 <= part.end <= ask.fetch_offset:
                 broker.session.at_head(tp, part.end, in_txn=part.end < part.high_watermark)
 
-    def take(
+    def process_response(
         self,
         broker: LeaderBroker,
         response: Any,  # noqa: ANN401 - kafka-python has no types
@@ -57,7 +57,7 @@ class ResponseReader:
         throttle = (response.throttle_time_ms or 0) / 1000
         broker.retry_at = received_at + throttle if throttle else 0.0
         if self._quotas.answered(broker.node, throttle, received_at):
-            self._assignment.tell_all(
+            self._assignment.add_cluster_fault(
                 f"broker {broker.node} holds fetches back, because they take more than a quota allows: raise "
                 "consumer_byte_rate or request_percentage of this user or client id, or lower scan.rate_limit",
                 received_at,
@@ -65,7 +65,7 @@ class ResponseReader:
         if response.error_code:
             if probed is None:
                 session.refused(response.error_code)
-                self._assignment.lost(broker, received_at)
+                self._assignment.report_leader_lost(broker, received_at)
             broker.retry_at = max(broker.retry_at, received_at + backoff(broker.failures))
             broker.failures += 1
             return
@@ -190,7 +190,7 @@ class ResponseReader:
         )
         if records:
             broker.buffered = True
-            self._assignment.hold(part, broker)
+            self._assignment.leave_out_until_processed(part, broker)
         elif part.offset >= end and not redirected:
             broker.session.at_head(part.tp, end, in_txn=end < high_watermark)
         else:
@@ -199,7 +199,7 @@ class ResponseReader:
             detail = (
                 f"broker {broker.node} sends readers of {part} to a follower, which may have been cleaned otherwise"
             )
-            self._assignment.tell(part, FaultKind.TRANSIENT, detail, received_at)
+            self._assignment.add_fault(part, FaultKind.TRANSIENT, detail, received_at)
 
     @staticmethod
     def _empty(part: AssignedPartition, broker: LeaderBroker, now: float, *, alone: bool) -> Evidence | None:
@@ -210,7 +210,7 @@ class ResponseReader:
         assignment = self._assignment
         code = data.error_code
         if ErrorCode.of(code).meaning is ErrorMeaning.POSITION:
-            assignment.rest(part)
+            assignment.leave_out_until_seek(part)
             self._on_out_of_range(part)
             return
         if ErrorCode.of(code).meaning is ErrorMeaning.DENIED:
@@ -223,7 +223,7 @@ class ResponseReader:
             assignment.check(part)
         if part.failures >= TELL_AFTER:
             detail = f"broker {part.leader} answers {name_of(code)} for {part}"
-            assignment.tell(part, FaultKind.TRANSIENT, detail, now)
+            assignment.add_fault(part, FaultKind.TRANSIENT, detail, now)
         assignment.retry(part, now + backoff(part.failures))
         part.failures += 1
         assignment.want_metadata(now)
@@ -257,7 +257,7 @@ def due_probe(
 
 def mark_diverged(assignment: Assignment, part: AssignedPartition, epoch: int, offset: int, now: float) -> None:
     """Record that the log was truncated below the position: at `offset`, the end of `epoch`; -1 each if not known."""
-    assignment.rest(part)
+    assignment.leave_out_until_seek(part)
     where = f"at offset {offset}, epoch {epoch}" if offset >= 0 else "at an unknown offset"
     detail = f"the log of {part} was cut {where}, below the position {part.offset} of epoch {part.last_epoch}"
-    assignment.tell(part, FaultKind.DIVERGED, detail, now, diverging_epoch=epoch, diverging_offset=offset)
+    assignment.add_fault(part, FaultKind.DIVERGED, detail, now, diverging_epoch=epoch, diverging_offset=offset)

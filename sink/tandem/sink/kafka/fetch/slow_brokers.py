@@ -1,4 +1,4 @@
-"""Detects brokers that delay requests, since a lag alone does not show its cause. Times are seconds by `sink.clock`.
+"""Detects brokers that delay requests, since a lag alone does not show its cause. Times are seconds by `process.clock`.
 
 Either a broker, or the network to it, is slow; or the broker throttles a client that exceeds its quota (KIP-219), and
 gives the throttle time in each answer.
@@ -19,7 +19,7 @@ _UNWATCHED: Final = 2.0
 class SlowBrokers:
     """Tracks the request in flight to each broker. Reports a slow broker once, until it has answered in time again.
 
-    Time without calls of `look` does not count: an answer may have been waiting while the process was stopped, or
+    Time without calls of `newly_slow` does not count: an answer may have been waiting while the process was stopped, or
     waited for memory.
     """
 
@@ -28,7 +28,7 @@ class SlowBrokers:
         self._slow: set[int] = set()
         self._since = self._looked = 0.0
 
-    def look(self, now: float) -> Iterator[int]:
+    def newly_slow(self, now: float) -> Iterator[int]:
         """Yield the brokers that have become slow; to be called at least every second while requests are in flight."""
         if now - self._looked > _UNWATCHED:
             self._since = now

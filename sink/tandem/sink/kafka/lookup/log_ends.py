@@ -10,13 +10,13 @@ import kafka.errors as kafka_errors
 
 from tandem.backup_avro.chain.entries import RecordHash
 from tandem.backup_avro.errors import TandemError
-from tandem.sink import clock
 from tandem.sink.kafka.errors.cluster_errors import ClusterDeniedError, ClusterTransientError, UnknownTopicError
 from tandem.sink.kafka.errors.error_codes import PERMANENT, ErrorCode, ErrorMeaning, name_of
 from tandem.sink.kafka.fetch.events import LogBounds, LogPlace, TopicPartition
 from tandem.sink.kafka.lookup.leader_epochs import EpochDescent
 from tandem.sink.kafka.lookup.record_lookup import SIZES, RecordLookup
 from tandem.sink.kafka.wire import connections, requests
+from tandem.sink.process import clock
 
 # Seconds.
 _PAUSE = 0.1  # between two tries
@@ -28,7 +28,7 @@ _SHORT_TRIES = 4
 
 
 class LogLookups:
-    """Coroutines on kafka-python's event loop; `deadline` is by `sink.clock`. For the fetcher's thread only.
+    """Coroutines on kafka-python's event loop; `deadline` is by `sink.process.clock`. For the fetcher's thread only.
 
     Each coroutine waits until all partitions are answered for, and raises at the deadline. With `missing` it makes only
     a few tries and then puts the partitions without an answer there, with the reason: they are unknown, not empty.
@@ -262,7 +262,7 @@ class LogLookups:
             for request in asked.requests(leaders, self.views):
                 response = await self._manager.send(request, node_id=node)
                 for tp, data in requests.fetch_parts(response, names):
-                    problem = asked.take(tp, data)
+                    problem = asked.process_response(tp, data)
                     if problem is not None:
                         self._no_answer(tp, problem, why)
         except kafka_errors.KafkaError as error:

@@ -15,11 +15,10 @@ from typing import Any, Final
 
 from tandem.backup_avro.chain.entries import RecordHash
 from tandem.backup_avro.errors import DamagedError
-from tandem.sink.kafka.cluster import topic_ids
 from tandem.sink.kafka.errors.error_codes import ErrorCode, name_of
 from tandem.sink.kafka.fetch.events import LogPlace, TopicPartition
 from tandem.sink.kafka.fetch.sessions import FetchPlan, PartitionRequest
-from tandem.sink.kafka.wire import requests
+from tandem.sink.kafka.wire import requests, topic_ids
 from tandem.sink.transcode.content_hash import last_record
 from tandem.sink.transcode.implementation_choice import best_transcoder
 
@@ -68,7 +67,7 @@ class RecordLookup:
                 plan = FetchPlan(session_id=0, epoch=-1, send=some, forget=(), by_id=by_id)
                 yield requests.fetch_request(plan, max_wait_ms=0, max_bytes=_RESPONSE_BYTES, read_committed=False)
 
-    def take(self, tp: TopicPartition, data: Any) -> str | None:  # noqa: ANN401 - kafka-python has no types
+    def process_response(self, tp: TopicPartition, data: Any) -> str | None:  # noqa: ANN401 - kafka-python has no types
         """Process a partition's part of a response; return the problem if the partition has to be requested again."""
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self.found[tp] = None

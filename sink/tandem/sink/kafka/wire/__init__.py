@@ -1,4 +1,5 @@
 """kafka-python's connections and protocol messages, and the bounds of record batches.
 
-The only modules that use the inner classes of that library; contract tests check them.
+`connections` and `requests` are the only modules that use the inner classes of that library; contract tests check them.
+`topic_ids` converts and checks topic ids.
 """

@@ -85,7 +85,7 @@ class FrameBuffers:
         self._kept: list[bytearray] = []
         self._small = 0
 
-    def take(self, size: int) -> memoryview:
+    def allocate(self, size: int) -> memoryview:
         """Return a view of `size` bytes with arbitrary content."""
         if size < _WORTH_KEEPING:
             self._small += 1
@@ -211,7 +211,7 @@ class _WholeFrames:
             return True
         (size,) = _SIZE.unpack(full)
         parser._validate_frame_size(size)  # noqa: SLF001 - see the module's docstring
-        self._target = self._buffers.take(size)
+        self._target = self._buffers.allocate(size)
         self._in_body = True
         self._filled = 0
         return False
@@ -254,7 +254,7 @@ class _Tls(_WholeFrames, KafkaSSLTransport):  # type: ignore[misc]  # untyped ba
                 return
 
 
-class _Told(KafkaConnectionManager):  # type: ignore[misc]  # untyped base
+class _ReportingConnections(KafkaConnectionManager):  # type: ignore[misc]  # untyped base
     """kafka-python's connection manager with the transports above; subclasses get the outcome of each connection."""
 
     def __init__(self, net: Any, **config: Any) -> None:  # noqa: ANN401 - kafka-python has no types
@@ -302,7 +302,7 @@ class _Told(KafkaConnectionManager):  # type: ignore[misc]  # untyped base
         return transport
 
 
-class FailFastConnections(_Told):
+class FailFastConnections(_ReportingConnections):
     """For kafka-python's producer and admin client: an error that only a person can fix ends their start at once.
 
     By itself that client retries until its time limit, and then only reports that the limit is over.
@@ -326,7 +326,7 @@ class FailFastConnections(_Told):
             raise refusal
 
 
-class Connections(_Told):
+class Connections(_ReportingConnections):
     """For the fetcher: records the errors of connecting, and leaves the reaction to the caller.
 
     A broker that refuses the login is tried again like one that is down. As long as any other broker accepts the login,

@@ -18,10 +18,10 @@ from kafka.protocol.consumer import (
 )
 from kafka.protocol.metadata import MetadataRequest
 
-from tandem.sink.kafka.cluster.topic_ids import ZERO
-from tandem.sink.kafka.cluster.unique_keys import unique
 from tandem.sink.kafka.fetch.events import TopicPartition
 from tandem.sink.kafka.fetch.sessions import FetchPlan
+from tandem.sink.kafka.wire.topic_ids import ZERO
+from tandem.sink.kafka.wire.unique_keys import unique
 
 _FetchTopic = FetchRequest.FetchTopic
 _ForgottenTopic = FetchRequest.ForgottenTopic

@@ -22,8 +22,8 @@ import structlog
 
 from tandem.backup_avro.chain.entries import Base, PartitionKey
 from tandem.backup_avro.chain.generation import Generation
-from tandem.sink import clock
 from tandem.sink.kafka.fetch.events import TopicPartition
+from tandem.sink.process import clock
 from tandem.sink.read.partition_progress import PartitionProgress
 from tandem.sink.read.reader_context import ReaderContext
 from tandem.sink.read.scan.range_tasks import RangeRead, continues_scan
@@ -57,7 +57,7 @@ def is_in_chain(state: Generation, name: str) -> bool:
 
 
 class _ReadAbove(NamedTuple):
-    """When the ranges accepted so far had been read: `at` (ms) by the store's clock, `mono` (s) by `sink.clock`."""
+    """When the ranges accepted so far had been read: `at` (ms) by the store's clock, `mono` (s) by `process.clock`."""
 
     floor: int
     at: int

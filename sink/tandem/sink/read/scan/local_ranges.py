@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 import structlog
 
 from tandem.backup_avro.errors import DamagedError
-from tandem.sink import clock
 from tandem.sink.kafka.fetch.assignment import backoff
 from tandem.sink.kafka.fetch.events import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
+from tandem.sink.process import clock
 from tandem.sink.read.deferred_responses import DeferredResponses
 from tandem.sink.read.partition_progress import PartitionProgress
 from tandem.sink.read.reader_context import (
@@ -118,7 +118,7 @@ class LocalRanges(RangeBackEnd):
         self._ask()
         events = self._source.poll(timeout_s)
         self._count_time()
-        for event in self._deferred.in_turn(events):
+        for event in self._deferred.order_events(events):
             if isinstance(event, AtHead):  # nothing to read: a range ends below the log's end
                 continue
             tp = TopicPartition(event.topic, event.partition)
@@ -131,7 +131,7 @@ class LocalRanges(RangeBackEnd):
                 self._leader_moved(tp, event.leader_id, event.leader_epoch)
             elif event.fetch_offset == self._next[tp] and progress.scan.chunk is not None:
                 self._allowance -= len(event.records)
-                if self._deferred.leaves(event):
+                if self._deferred.must_defer(event):
                     self._seek(tp, event.fetch_offset)
                     self._gets_on(tp)
                 else:
@@ -163,7 +163,7 @@ class LocalRanges(RangeBackEnd):
         """Set aside partitions without progress for too long, because others wait; the longest standstill first."""
         standing = [(still, tp) for tp, still in self._still.items() if still.seconds >= still.patience_s]
         for still, tp in sorted(standing, key=lambda item: -item[0].seconds)[: len(self._waiting) + len(self._rested)]:
-            self._context.say(reading(tp, tail=False), f"{tp.topic}-{tp.partition}: {still.why}")
+            self._context.report_trouble(reading(tp, tail=False), f"{tp.topic}-{tp.partition}: {still.why}")
             self._failed(tp, self._context.progress_of[tp])
 
     def _seek(self, tp: TopicPartition, offset: int) -> None:
@@ -218,11 +218,11 @@ class LocalRanges(RangeBackEnd):
         chunk = progress.scan.chunk
         assert chunk is not None
         try:
-            result = self._context.take(
+            result = self._context.transcode_and_buffer(
                 fetched, key=progress.key, scan=chunk.attempt, start=fetched.fetch_offset, until=chunk.high
             )
         except DamagedError as error:
-            self._context.say_damaged(tp, error, tail=False)
+            self._context.report_damaged(tp, error, tail=False)
             self._failed(tp, progress)
             progress.scan.stop_at(fetched.fetch_offset)
             return
@@ -255,7 +255,7 @@ class LocalRanges(RangeBackEnd):
     def _end(self, tp: TopicPartition, progress: PartitionProgress, now: float) -> None:
         chunk = progress.scan.chunk
         assert chunk is not None
-        self._context.well(reading(tp, tail=False))
+        self._context.clear_trouble(reading(tp, tail=False))
         if progress.scan.finish(now=now):
             self._failures.pop(tp, None)
             self._probed.discard(tp)
@@ -270,7 +270,7 @@ class LocalRanges(RangeBackEnd):
         slow = progress.scan.slow_in_a_row
         if slow >= _TRIES:
             self._set_aside(tp, progress, rest_s=min(progress.scan.limit_s * (slow - _TRIES), _LONGEST_REST_S))
-            self._context.say(
+            self._context.report_trouble(
                 _slow(tp),
                 f"{tp.topic}-{tp.partition}: what lies below offset {chunk.high} can't be read in the "
                 f"{progress.scan.limit_s:g} s that tombstones allow, however small the pieces; raise scan.rate_limit "
@@ -303,18 +303,18 @@ class LocalRanges(RangeBackEnd):
                 self._context.hurry_survey()
                 self._stands(tp, fault, _PATIENCE_S)
             case FaultKind.TOO_LARGE:
-                self._context.say_damaged(tp, DamagedError(fault.detail, code="TDM-B002"), tail=False)
+                self._context.report_damaged(tp, DamagedError(fault.detail, code="TDM-B002"), tail=False)
                 self._failed(tp, progress)
             case FaultKind.OUT_OF_RANGE | FaultKind.DIVERGED:
-                self._context.say(reading(tp, tail=False), why)
+                self._context.report_trouble(reading(tp, tail=False), why)
                 self._failed(tp, progress)
             case FaultKind.UNAUTHORIZED:
-                self._context.say(reading(tp, tail=False), why)
+                self._context.report_trouble(reading(tp, tail=False), why)
                 self._stands(tp, fault, 0.0)
                 if self._context.a_range:  # a range reader has other ranges to read
                     self._failed(tp, progress)
             case _:
-                self._context.say(reading(tp, tail=False), why)
+                self._context.report_trouble(reading(tp, tail=False), why)
                 self._stands(tp, fault, _PATIENCE_S)
 
     def _stands(self, tp: TopicPartition, fault: FetchFault, patience_s: float) -> None:

@@ -87,7 +87,7 @@ class ScanPlan:
     def begin(self, *, now: float, at: int) -> ScanRange | None:
         """Start the next range below the done ones; return None if no offset is left, which completes the scan.
 
-        `now` is seconds by `sink.clock`, `at` the store's clock in ms.
+        `now` is seconds by `sink.process.clock`, `at` the store's clock in ms.
         """
         assert self._chunk is None
         high = self.low

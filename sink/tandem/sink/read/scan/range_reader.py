@@ -19,11 +19,11 @@ from tandem.backup_avro.chain.entries import Base, PartitionKey, StoredObject
 from tandem.backup_avro.documents.range_offer import RangeOffer, encode_offer
 from tandem.backup_avro.errors import PermanentError, TandemError, TransientError
 from tandem.backup_avro.record.container import Codec
-from tandem.sink import clock
 from tandem.sink.encryption.objects import new_seal
 from tandem.sink.kafka.auth.client_config import Value
 from tandem.sink.kafka.fetch.events import TopicPartition
 from tandem.sink.kafka.fetch.fetcher import RawFetcher
+from tandem.sink.process import clock
 from tandem.sink.read.partition_progress import PartitionProgress
 from tandem.sink.read.reader_context import FetchSource, ReaderContext
 from tandem.sink.read.scan.local_ranges import LocalRanges

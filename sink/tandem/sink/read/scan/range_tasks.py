@@ -78,7 +78,7 @@ def range_task(state: Generation, key: PartitionKey, topic: str, scan: ScanPlan,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeRead:
-    """A range that was read from `began` to `ended`, in seconds by `sink.clock` of this machine.
+    """A range that was read from `began` to `ended`, in seconds by `sink.process.clock` of this machine.
 
     A range that was read `elsewhere`, on a machine with another clock, began at `began` at the earliest (infinity: not
     known) and ended at `ended` at the latest; there the times by the store's clock in the offer count as well.

@@ -18,10 +18,10 @@ from tandem.backup_avro.chain.entries import Base, PartitionKey
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.documents.range_offer import RangeOffer, check_offer, decode_offer
 from tandem.backup_avro.errors import DamagedError
-from tandem.sink import clock
 from tandem.sink.encryption.key_ring import keys_of
 from tandem.sink.kafka.fetch.events import TopicPartition
-from tandem.sink.rates import RatedLog
+from tandem.sink.process import clock
+from tandem.sink.process.rates import RatedLog
 from tandem.sink.read.reader_context import ReaderContext
 from tandem.sink.read.scan.accept_ranges import RangeAcceptor, RangeRefusal, complete_empty_scan, is_in_chain
 from tandem.sink.read.scan.plan import ScanPlan
@@ -37,7 +37,7 @@ _WAITING = "offers"
 
 
 class _ListedOffer(NamedTuple):
-    """An offer: its key, and what its name says. First listed at `seen`, not yet at `missing` (`sink.clock`)."""
+    """An offer: its key, and what its name says. First listed at `seen`, not yet at `missing` (`process.clock`)."""
 
     name: str
     range: OfferedRange

@@ -14,11 +14,11 @@ from typing import Protocol
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import TandemError
 from tandem.backup_avro.selection.last_records import PartitionCopy
-from tandem.sink import clock
 from tandem.sink.kafka.fetch.assignment import backoff
 from tandem.sink.kafka.fetch.events import TopicPartition
+from tandem.sink.process import clock
 from tandem.sink.read.reader_context import ReaderContext
-from tandem.sink.read.scan.accept_ranges import RangeAcceptor, most_overlap_s
+from tandem.sink.read.scan.accept_ranges import RangeAcceptor, RangeRefusal, most_overlap_s
 from tandem.sink.read.scan.plan import ScanPlan
 from tandem.sink.read.scan.range_reader import TopicGoneError, UnreadableError, delete_unused
 from tandem.sink.read.scan.range_tasks import RangeRead, RangeSizes, RangeTask, range_task
@@ -121,7 +121,7 @@ class WorkerRanges(RangeBackEnd):
         del timeout_s
         for tp, scan in list(self._scans.items()):
             while scan.issued and scan.issued[0][1].done():
-                self._settle(tp, scan, *scan.issued.popleft())
+                self._settle(tp, scan, scan.issued.popleft()[1])
         self._hand_out()
         self._throw_away()
         return ()
@@ -159,7 +159,7 @@ class WorkerRanges(RangeBackEnd):
         scan.issued.append((low, self._workers.submit(task)))
         return True
 
-    def _settle(self, tp: TopicPartition, scan: _WorkerScan, low: int, future: Future[RangeRead]) -> None:
+    def _settle(self, tp: TopicPartition, scan: _WorkerScan, future: Future[RangeRead]) -> None:
         progress = self._context.progress_of[tp]
         try:
             read = future.result()
@@ -168,14 +168,15 @@ class WorkerRanges(RangeBackEnd):
                 self._context.hurry_survey()
             else:
                 why = f"{tp.topic}-{tp.partition}: a range could not be read, trying again: {error}"
-                self._context.say(_trouble(tp), why)
+                self._context.report_trouble(_trouble(tp), why)
             if isinstance(error, UnreadableError) and error.at is not None:
                 progress.scan.stop_at(error.at)
             scan.failures += 1  # the rest grows with the number of failures in a row
             self._again(scan, rest_s=backoff(scan.failures - 1, first=_REST_S, most=_LONGEST_REST_S))
             return
-        if self._acceptor.accept(tp, read) is not None:
-            if read.offer.low == low:  # objects of another range may be in use
+        refusal = self._acceptor.accept(tp, read)
+        if refusal is not None:
+            if refusal is RangeRefusal.LATE:  # objects of another range than the next one may be in use
                 self._useless.append(future)
             scan.offsets = max(_FEWEST_OFFSETS, scan.offsets // 2)
             self._again(scan, rest_s=_REST_S)

@@ -25,7 +25,7 @@ _KEPT: Final = 1000
 _Question: TypeAlias = tuple[int, str, int, int]
 
 
-class LookingError(TransientError):
+class LookupPendingError(TransientError):
     """The contents of a copy are still being looked up."""
 
 
@@ -58,7 +58,7 @@ class CopiedRecords:
         question = (copy.generation, copy.pieces[0].key, copy.newest.last, end)
         if question not in self._known:
             try:
-                found = self._look(question, copy, end)
+                found = self._find_record(question, copy, end)
             except PermanentError as error:
                 newest = copy.newest
                 found = newest.last if not newest.tombstones and newest.last < end else None
@@ -74,13 +74,13 @@ class CopiedRecords:
             self._known[question] = found
         return self._known[question]
 
-    def _look(self, question: _Question, copy: PartitionCopy, end: int) -> int | None:
+    def _find_record(self, question: _Question, copy: PartitionCopy, end: int) -> int | None:
         if self._pool is None:
             return last_record(self._store, copy, end)
         if question not in self._asked:
             self._asked[question] = self._pool.submit(last_record, self._store, copy, end)
         if not self._asked[question].done():
-            raise LookingError(
+            raise LookupPendingError(
                 f"what generation {copy.generation} holds is being looked up", code="TDM-B012", remedy="wait"
             )
         return self._asked.pop(question).result()

@@ -332,7 +332,7 @@ class ChainReader:
             if state.gone and state.positions:
                 self._generations[number] = state.outline()
 
-    def lost(self, states: Iterable[Generation]) -> dict[int, DamagedError]:
+    def lost_generations(self, states: Iterable[Generation]) -> dict[int, DamagedError]:
         """Return the generations whose claim or entries were deleted where the search for heads can't detect it.
 
         Doubling and bisecting may take the first missing number for the end. So the keys beyond the newest claim are

@@ -29,7 +29,7 @@ from tandem.backup_avro.documents.checkpoint import (
     encode_request,
 )
 from tandem.backup_avro.errors import ConfigError, DamagedError
-from tandem.sink.rates import RatedLog
+from tandem.sink.process.rates import RatedLog
 from tandem.sink.store.chain import pins
 from tandem.sink.store.chain.pins import KnownPins, Pin
 from tandem.sink.store.object_store import ObjectInfo, ObjectMissingError, ObjectStore, PutResult

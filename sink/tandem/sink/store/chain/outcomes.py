@@ -11,7 +11,7 @@ import structlog
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.documents.outcome import JobKind, JobOutcome, after, decode_outcome, encode_outcome
 from tandem.backup_avro.errors import DamagedError
-from tandem.sink.rates import RatedLog
+from tandem.sink.process.rates import RatedLog
 from tandem.sink.store.object_store import ObjectMissingError, ObjectStore, put_new
 
 #: Outcomes of one kind that are kept.

@@ -30,7 +30,7 @@ from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.document_limits import PIN
 from tandem.backup_avro.chain.json_codec import VERSION, Fields, canonical, pack
 from tandem.backup_avro.errors import DamagedError, TandemError
-from tandem.sink.rates import RatedLog
+from tandem.sink.process.rates import RatedLog
 from tandem.sink.store.object_store import ObjectInfo, ObjectMissingError, ObjectStore, PutResult, StoreTransientError
 
 _LOG = structlog.get_logger()
@@ -173,14 +173,14 @@ def _bounded(pin: Pin, item: ObjectInfo) -> Pin:
 
 def _parse(data: bytes, pin_id: str, where: str) -> Pin:
     fields = Fields.of_stored(data, where, PIN)
-    said = fields.take("id", str, None)  # the first pins had no id
+    said = fields.take_field("id", str, None)  # the first pins had no id
     pin = Pin(
         id=pin_id,
         generation=fields.count("generation"),
-        owner=fields.take("owner", str),
+        owner=fields.take_field("owner", str),
         until=fields.moment("until"),
     )
-    fields.end()
+    fields.refuse_other_fields()
     if said not in {pin_id, None}:
         raise DamagedError(f"{where} holds pin {said}", code="TDM-S022")
     return pin
@@ -194,7 +194,7 @@ def hold_pins(
 
     A renewal that fails is retried; a reader whose pin has expired may find objects missing, never wrong ones.
     """
-    kept = [_Kept(store, pair, generation=number, owner=owner, lifetime_ms=lifetime_ms) for number in generations]
+    kept = [_RenewedPin(store, pair, generation=number, owner=owner, lifetime_ms=lifetime_ms) for number in generations]
     stop = threading.Event()
 
     def keep() -> None:
@@ -213,7 +213,7 @@ def hold_pins(
             pin.release()
 
 
-class _Kept:
+class _RenewedPin:
     """A pin with its earlier ones that are still to be removed. Renews and releases it; logs failures, never raises."""
 
     def __init__(self, store: ObjectStore, pair: str, *, generation: int, owner: str, lifetime_ms: int) -> None:

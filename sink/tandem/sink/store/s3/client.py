@@ -20,7 +20,7 @@ from botocore.config import Config
 from botocore.loaders import create_loader
 
 from tandem.backup_avro.errors import ConfigError, TandemError
-from tandem.sink import clock
+from tandem.sink.process import clock
 from tandem.sink.store.object_store import StoreDeniedError, StoreTransientError
 from tandem.sink.store.s3.answers import require_end, utc
 from tandem.sink.store.s3.aws_session import MISREAD, AwsSession, misread_at
@@ -95,15 +95,15 @@ class S3Caller:
                     meaning = (answers or {}).get(code) or (answers or {}).get(status)
                     if meaning is None:
                         # Not chained to that error: it would show the server's text unmasked.
-                        raise error_of(code, status, message, what=self.what(action)) from None
+                        raise error_of(code, status, message, what=self.describe_action(action)) from None
                 except _VENDOR_ERRORS as error:
                     # Likewise: these errors quote invalid answers and texts of credential sources.
                     said = self.masked(without_answer(str(error)))
-                    raise _error_without_answer(error, said, self.what(action)) from None
+                    raise _error_without_answer(error, said, self.describe_action(action)) from None
                 except MISREAD as error:
                     # Without the error's text, which may quote the answer.
                     raise StoreTransientError(
-                        f"{self.what(action)}: the answer is no S3 answer ({misread_at(error)})",
+                        f"{self.describe_action(action)}: the answer is no S3 answer ({misread_at(error)})",
                         code="TDM-S060",
                         remedy="check that endpoint_url is an S3 server",
                     ) from None
@@ -133,7 +133,7 @@ class S3Caller:
             return code, int(status), f"{error.operation_name} was refused"
         return code, int(status), self.masked(message)
 
-    def what(self, action: str) -> str:
+    def describe_action(self, action: str) -> str:
         """Return `action` with bucket and endpoint, for messages."""
         return f"{action} in bucket {self.bucket!r} at {self.endpoint}"
 

@@ -50,7 +50,7 @@ class MultipartPut:
         self._extra = extra
         self._exists = exists
 
-    def put(self, view: memoryview) -> PutResult:
+    def upload(self, view: memoryview) -> PutResult:
         """Upload and complete; begin anew, a few times, after a conflict or when the upload was aborted.
 
         Raises UploadLostError, which is transient, when that keeps happening.
@@ -125,7 +125,7 @@ class MultipartPut:
 
     def _lose(self) -> NoReturn:
         raise UploadLostError(
-            f"{self._caller.what(f'upload {self._name!r}')}: the upload was aborted or met another one",
+            f"{self._caller.describe_action(f'upload {self._name!r}')}: the upload was aborted or met another one",
             code="TDM-S081",
             remedy="it is begun anew",
         )

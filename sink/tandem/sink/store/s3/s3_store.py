@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 import structlog
 
 from tandem.backup_avro.errors import DamagedError, TandemError
-from tandem.sink import clock
 from tandem.sink.encryption.key_ring import NO_KEYS, KeyRing
+from tandem.sink.process import clock
 from tandem.sink.store.object_keys import check_folder, check_key, check_prefix, check_range, is_key, safe_start
 from tandem.sink.store.object_store import (
     ObjectInfo,
@@ -124,7 +124,7 @@ class S3Store:
         if start == end:
             if self.head(key) is None:
                 raise ObjectMissingError(
-                    f"{self._caller.what(action)}: no such object",
+                    f"{self._caller.describe_action(action)}: no such object",
                     code="TDM-S082",
                     remedy="check whether it was deleted",
                 )
@@ -147,7 +147,7 @@ class S3Store:
             return self._caller.call(action, get, {416: lambda: b""})  # 416: nothing at or past `start`
         except ChecksumError as error:
             raise DamagedError(
-                f"{self._caller.what(action)}: the bytes fail the store's checksum on every attempt",
+                f"{self._caller.describe_action(action)}: the bytes fail the store's checksum on every attempt",
                 code="TDM-S083",
                 remedy="the object is damaged in the store or by something on the way; run verify",
             ) from error
@@ -345,7 +345,7 @@ class S3Store:
                     self._caller.masked(code),
                     200,
                     self._caller.masked(message),
-                    what=self._caller.what(f"delete {name!r} (and {len(failed) - 1} more)"),
+                    what=self._caller.describe_action(f"delete {name!r} (and {len(failed) - 1} more)"),
                 )
 
         if not self._delete_singly:
@@ -373,7 +373,7 @@ class S3Store:
             extra=self._encryption,
             exists=lambda: self.head(key) is not None,
         )
-        return upload.put(view)
+        return upload.upload(view)
 
     def _probe_multipart(self, key: str) -> bool:
         """Return whether multipart uploads create new objects and never replace existing ones, in a race too."""

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Any, Final
 
-from tandem.sink.kafka.auth.secret_forms import forms_of
+from tandem.sink.process.secret_forms import forms_of
 
 MASK: Final = "********"
 _KEPT: Final = 16

@@ -97,6 +97,7 @@ class CheckTask:
     Unless `shared`, one task has written all its records, or it holds none. `among_others`: records that no task has
     written belong to other producers. There the offset maps, which name committed records only, select the records, not
     `read_committed`: a transaction that an application leaves open would block the reader for an unbounded time.
+    `alone`: see LoadTask; the log must not end in a transaction's marker then.
     """
 
     target: str
@@ -108,6 +109,7 @@ class CheckTask:
     shared: bool
     among_others: bool
     cluster: ClusterAddress
+    alone: bool = False
     stall_seconds: float = 120.0
 
     @property
@@ -120,12 +122,13 @@ class CheckTask:
 class CheckResult:
     """The records found on the target compared with the records that one task has loaded.
 
-    `what` names the task; None: records that no task has loaded. `others` are the partition's writers besides the
-    restore.
+    `what` names the task; None: records that no task has loaded. `end`: the log's end that was read to. `others` are
+    the partition's writers besides the restore. `marker_last`: the log ends in a transaction's marker, and should not.
     """
 
     target: str
     partition: int
+    end: int
     what: str | None
     records: int
     hash: str
@@ -133,11 +136,12 @@ class CheckResult:
     expected_hash: str
     seconds: float
     others: tuple[OtherWriter, ...] = ()
+    marker_last: bool = False
 
     @property
     def same(self) -> bool:
-        """Whether the target holds exactly the loaded records."""
-        return self.records == self.expected_records and self.hash == self.expected_hash
+        """Whether the target holds exactly the loaded records, and ends as it should."""
+        return self.records == self.expected_records and self.hash == self.expected_hash and not self.marker_last
 
 
 _NOTHING: Final = ExpectedRecords(
@@ -182,6 +186,7 @@ def check_partition(task: CheckTask, written: Iterable[WrittenRange] = ()) -> li
         CheckResult(
             target=task.target,
             partition=task.partition,
+            end=task.end,
             what=item.what,
             records=tally.records,
             hash=tally.state.hex(),
@@ -189,6 +194,7 @@ def check_partition(task: CheckTask, written: Iterable[WrittenRange] = ()) -> li
             expected_hash=item.hash,
             seconds=seconds,
             others=writers.others(),
+            marker_last=task.alone and writers.ends_in_marker(task.end),
         )
         for item, tally in zip(expected, found, strict=True)
     ]
@@ -197,6 +203,7 @@ def check_partition(task: CheckTask, written: Iterable[WrittenRange] = ()) -> li
             CheckResult(
                 target=task.target,
                 partition=task.partition,
+                end=task.end,
                 what=None,
                 records=tallies.strangers,
                 hash="",
@@ -207,6 +214,15 @@ def check_partition(task: CheckTask, written: Iterable[WrittenRange] = ()) -> li
             )
         )
     return checked
+
+
+def read_records(task: CheckTask) -> list[Record]:
+    """Return the records of a few offsets, in offset order. Raises as `check_partition`."""
+    kept = _Kept()
+    if task.start < task.end:
+        with RawFetcher(task.cluster.props, read_committed=task.read_committed) as fetcher:
+            _Reading(task, kept, OtherWriters(()), fetcher).read()
+    return kept.records
 
 
 @dataclass(slots=True, kw_only=True)
@@ -221,13 +237,17 @@ class _Tally:
         self.records += 1
 
 
-class _Tallies(Protocol):
-    """Counts and hashes the records that are read. `strangers`: records that no task has written."""
-
-    strangers: int
+class _Taker(Protocol):
+    """Receives the records that are read."""
 
     def take(self, segment: Segment) -> None:
         """Add the next records, in offset order."""
+
+
+class _Tallies(_Taker, Protocol):
+    """Counts and hashes the records that are read. `strangers`: records that no task has written."""
+
+    strangers: int
 
     def found(self, count: int) -> list[_Tally]:
         """Return the tally of each of the `count` tasks."""
@@ -247,6 +267,16 @@ class _Together:
     def found(self, count: int) -> list[_Tally]:
         assert count == 1
         return [self._tally]
+
+
+class _Kept:
+    """Keeps the records."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+
+    def take(self, segment: Segment) -> None:
+        self.records += decode_body(segment.body, segment.records)
 
 
 class _Apart:
@@ -279,7 +309,7 @@ _NOBODYS: Final = WrittenRange(-1, -1, -1)
 class _Reading:
     """Reads one partition to its end, and feeds the tallies."""
 
-    def __init__(self, task: CheckTask, tallies: _Tallies, writers: OtherWriters, fetcher: RawFetcher) -> None:
+    def __init__(self, task: CheckTask, tallies: _Taker, writers: OtherWriters, fetcher: RawFetcher) -> None:
         self._fetcher = fetcher
         self._skipped = SkippedRanges(fetcher)
         self._task = task

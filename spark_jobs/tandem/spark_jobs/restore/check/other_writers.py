@@ -1,7 +1,8 @@
 """Which producers wrote the batches of a target partition, so that a mismatch can name the foreign ones. Pure.
 
-A broker's log keeps the producer id of each batch, and whether it is part of a transaction. A restore writes in
-transactions only, each task under one producer id: that of the batch at the first target offset of its records.
+A broker's log keeps the producer id of each batch, and whether it is part of a transaction. Each task of a restore
+writes under one producer id: that of the batch at the first target offset of its records. Its last record is outside of
+transactions, all others are in transactions.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ class OtherWriters:
         self._ours = frozenset(ours)
         self._own: set[int] = set()
         self._next = 0
+        self._control = False
         self._found: dict[tuple[int, bool], OtherWriter] = {}
 
     def add(self, records: bytes | memoryview, *, start: int, until: int) -> None:
@@ -50,6 +52,7 @@ class OtherWriters:
             if base < max(start, self._next):
                 continue
             self._next = base + last + 1
+            self._control = bool(attributes & layout.CONTROL)
             if base in self._ours:
                 self._own.add(producer_id)
             if not attributes & layout.CONTROL:
@@ -62,7 +65,11 @@ class OtherWriters:
                     first=base if known is None else known.first,
                 )
 
+    def ends_in_marker(self, end: int) -> bool:
+        """Return whether the batch before the offset `end` is a control batch. It must be the last that was added."""
+        return self._control and self._next == end
+
     def others(self) -> tuple[OtherWriter, ...]:
         """Return the writers that are not the restore's, in the order of their first record."""
-        found = [item for item in self._found.values() if not item.transactional or item.producer_id not in self._own]
+        found = [item for item in self._found.values() if item.producer_id < 0 or item.producer_id not in self._own]
         return tuple(sorted(found, key=lambda item: item.first))

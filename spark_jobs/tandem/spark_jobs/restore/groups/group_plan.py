@@ -324,9 +324,9 @@ def decode_snapshot(data: bytes, where: str, topics: Collection[str]) -> tuple[O
     `topics` are the restore's targets: offsets of any other topic are refused as damaged.
     """
     fields = Fields.of_stored(data, where, ENTRY_JSON)
-    fields.take("at", str)
-    found: list[Any] = fields.take("offsets", list)
-    fields.end()
+    fields.take_field("at", str)
+    found: list[Any] = fields.take_field("offsets", list)
+    fields.refuse_other_fields()
     before = tuple(_before(item, where) for item in found)
     if len({item.group for item in before}) != 1:
         raise DamagedError(f"{where} must describe one group, and does not", code="TDM-R011")

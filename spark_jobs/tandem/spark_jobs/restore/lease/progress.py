@@ -134,7 +134,8 @@ class TaskProgress:
     `task` is the number of its source partition, the lowest one if it has several. Of each source partition, all
     records below `next_offsets` are in the target, except `left_out` records that the plan leaves out. `strands`:
     target partition -> the records that the task wrote there. `rows` are the offset map's rows that follow those of
-    the page `page`.
+    the page `page`. `held`: the source offset of the last record, if that is the only one that is missing in the
+    target, or may be (see `load.last_record`); `next_offsets` count it as written, `strands` and `rows` don't.
     """
 
     plan: str
@@ -149,6 +150,7 @@ class TaskProgress:
     left_out: int
     page: str | None
     rows: tuple[OffsetRow, ...]
+    held: int | None = None
 
     @property
     def key(self) -> str:
@@ -232,6 +234,7 @@ def encode_progress(progress: TaskProgress) -> bytes:
             "left_out": progress.left_out,
             "page": progress.page,
             "rows": dump_rows(progress.rows),
+            **({} if progress.held is None else {"held": progress.held}),
         }
     )
 
@@ -243,55 +246,56 @@ def _dump(document: dict[str, Any]) -> bytes:
 def decode_state(value: bytes, where: str) -> PlanState:
     """Read the value of a plan's record. DamagedError names `where`."""
     fields = Fields.of_bytes(value, where)
-    sources: dict[str, Any] = fields.take("sources", dict)
-    basis: dict[str, Any] = fields.take("basis", dict)
-    targets: dict[str, Any] = fields.take("targets", dict)
-    before: dict[str, Any] = fields.take("before", dict, {})
-    configs: dict[str, Any] = fields.take("configs", dict, {})
+    sources: dict[str, Any] = fields.take_field("sources", dict)
+    basis: dict[str, Any] = fields.take_field("basis", dict)
+    targets: dict[str, Any] = fields.take_field("targets", dict)
+    before: dict[str, Any] = fields.take_field("before", dict, {})
+    configs: dict[str, Any] = fields.take_field("configs", dict, {})
     try:
         state = PlanState(
-            plan=fields.take("plan", str),
-            run=fields.take("run", str),
-            state=PlanPhase(fields.take("state", str)),
-            generation=fields.take("generation", int),
+            plan=fields.take_field("plan", str),
+            run=fields.take_field("run", str),
+            state=PlanPhase(fields.take_field("state", str)),
+            generation=fields.take_field("generation", int),
             basis={int(number): int(seq) for number, seq in basis.items()},
             targets={str(name): str(topic_id) for name, topic_id in targets.items()},
             sources={str(topic_id): int(count) for topic_id, count in sources.items()},
-            merged=tuple(str(topic_id) for topic_id in fields.take("merged", list)),
-            at=fields.take("at", int),
+            merged=tuple(str(topic_id) for topic_id in fields.take_field("merged", list)),
+            at=fields.take_field("at", int),
             before=_configs(before),
             configs=_configs(configs),
-            spread=fields.take("spread", int, 0),
+            spread=fields.take_field("spread", int, 0),
         )
     except (ValueError, TypeError, OverflowError, AttributeError) as error:
         raise DamagedError(f"{where}: {error}", code="TDM-R030") from error
-    fields.end()
+    fields.refuse_other_fields()
     return state
 
 
 def decode_progress(value: bytes, where: str) -> TaskProgress:
     """Read the value of a task's record. DamagedError names `where`."""
     fields = Fields.of_bytes(value, where)
-    next_offsets: dict[str, Any] = fields.take("next_offsets", dict)
-    strands: dict[str, Any] = fields.take("strands", dict)
+    next_offsets: dict[str, Any] = fields.take_field("next_offsets", dict)
+    strands: dict[str, Any] = fields.take_field("strands", dict)
     try:
         progress = TaskProgress(
-            plan=fields.take("plan", str),
-            topic_id=fields.take("topic_id", str),
-            task=fields.take("task", int),
-            target=fields.take("target", str),
-            target_topic_id=fields.take("target_topic_id", str),
+            plan=fields.take_field("plan", str),
+            topic_id=fields.take_field("topic_id", str),
+            task=fields.take_field("task", int),
+            target=fields.take_field("target", str),
+            target_topic_id=fields.take_field("target_topic_id", str),
             next_offsets={int(number): int(offset) for number, offset in next_offsets.items()},
             strands=load_strands(strands),
-            tombstones=fields.take("tombstones", int),
-            null_keys=fields.take("null_keys", int),
-            left_out=fields.take("left_out", int),
-            page=fields.take("page", str, None),
-            rows=load_rows(fields.take("rows", list), where),
+            tombstones=fields.take_field("tombstones", int),
+            null_keys=fields.take_field("null_keys", int),
+            left_out=fields.take_field("left_out", int),
+            page=fields.take_field("page", str, None),
+            rows=load_rows(fields.take_field("rows", list), where),
+            held=fields.take_field("held", int, None),
         )
     except (ValueError, TypeError, OverflowError) as error:
         raise DamagedError(f"{where}: {error}", code="TDM-R031") from error
-    fields.end()
+    fields.refuse_other_fields()
     return progress
 
 
@@ -368,8 +372,12 @@ class RestoreProgress:
 
     def _together(self, value: bytes, where: str) -> PlanState:
         fields = Fields.of_bytes(value, where)
-        plan, digest, count = fields.take("plan", str), fields.take("sha256", str), fields.take("parts", int)
-        fields.end()
+        plan, digest, count = (
+            fields.take_field("plan", str),
+            fields.take_field("sha256", str),
+            fields.take_field("parts", int),
+        )
+        fields.refuse_other_fields()
         few = min(count, len(self.parts))
         whole = b"".join(self.parts.get(_part_key(plan, digest, number), b"") for number in range(few))
         if few < count or hashlib.sha256(whole).hexdigest() != digest:

@@ -6,8 +6,8 @@ The only module that touches the producer's inner parts. They are held by tests/
 (`wakeup`, `force_close`, `join`, `_can_split`, `_is_retention_based_unknown_producer_id`), `RecordAccumulator`
 (`_appends_in_progress`, `_tp_lock`, `_closed`, `_batches`, `_incomplete`), `ProducerBatch`, `FutureProduceResult`
 (whose *success* value carries broker errors), `TransactionManager` (`maybe_add_partition_to_transaction`,
-`begin_commit`, `_supports_epoch_bump`, `last_error`, `producer_id_and_epoch`) and the methods that
-a batch calls on its records (`ReadyRecords`).
+`begin_commit`, `is_send_to_partition_allowed`, `_supports_epoch_bump`, `last_error`, `producer_id_and_epoch`) and the
+methods that a batch calls on its records (`ReadyRecords`).
 
 Three of its recoveries don't fit a restore and are switched off for each producer. A batch that is too large would be
 split by decoding it, and its future would never complete. A lost producer state would be repaired by a new epoch, which
@@ -30,13 +30,13 @@ from kafka.producer.producer_batch import ProducerBatch
 from kafka.structs import TopicPartition
 
 from tandem.backup_avro.errors import PermanentError, TransientError
-from tandem.sink import clock
 from tandem.sink.kafka.auth import tls
 from tandem.sink.kafka.auth.client_config import Value, for_kafka_python, servers_of
 from tandem.sink.kafka.errors.broker_errors import code_of
 from tandem.sink.kafka.errors.cluster_errors import ClusterAuthenticationError, ClusterDeniedError
 from tandem.sink.kafka.errors.error_codes import PERMANENT, ErrorMeaning
 from tandem.sink.kafka.wire import connections
+from tandem.sink.process import clock
 from tandem.sink.transcode.implementation_choice import best_bodies
 
 #: Longest that a transaction may stay open, in ms; then the broker aborts it. Open ones hold read_committed back.
@@ -70,13 +70,17 @@ class RejectedError(PermanentError):
 
 
 class ReadyRecords:
-    """A finished record batch that stands in for kafka-python's record builder. `records`: how many the batch holds."""
+    """A finished record batch that stands in for kafka-python's record builder. `records`: how many the batch holds.
 
-    __slots__ = ("_buffer", "_records", "base_sequence", "producer_epoch", "producer_id")
+    `outside`: the batch is part of no transaction, though its producer is transactional.
+    """
 
-    def __init__(self, data: bytes, records: int) -> None:
+    __slots__ = ("_buffer", "_outside", "_records", "base_sequence", "producer_epoch", "producer_id")
+
+    def __init__(self, data: bytes, records: int, *, outside: bool = False) -> None:
         self._buffer: bytes | bytearray = data
         self._records = records
+        self._outside = outside
         self.producer_id = -1
         self.producer_epoch = -1
         self.base_sequence = -1
@@ -90,7 +94,7 @@ class ReadyRecords:
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             base_sequence=base_sequence,
-            transactional=transactional,
+            transactional=transactional and not self._outside,
         )
         self.producer_id, self.producer_epoch, self.base_sequence = producer_id, producer_epoch, base_sequence
 
@@ -185,6 +189,9 @@ class BatchProducer:
         self._sender._can_split = _never  # noqa: SLF001 - as above
         self._sender._is_retention_based_unknown_producer_id = _never  # noqa: SLF001 - as above
         self._transactions._supports_epoch_bump = _never  # noqa: SLF001 - as above
+        self._outside: set[TopicPartition] = set()
+        in_transaction = self._transactions.is_send_to_partition_allowed
+        self._transactions.is_send_to_partition_allowed = lambda place: place in self._outside or in_transaction(place)
         self._begun: float | None = None
 
     def _wrapped(self, error: BaseException, doing: str) -> TransientError | PermanentError:
@@ -226,12 +233,40 @@ class BatchProducer:
         The order per partition is that of the calls. The topic must be known, see `know`.
         """
         place = TopicPartition(topic, partition)
-        batch = ProducerBatch(place, ReadyRecords(data, records))
-        queue = self._accumulator
+        self._add_to_transaction(place)
+        return self._queue(place, data, records, outside=False)
+
+    def append_outside(self, topic: str, partition: int, data: bytes, records: int) -> Sent:
+        """Queue a finished batch as `append` does, but outside of transactions, of which none may be open.
+
+        No marker follows it. It has the producer's id and epoch, so the broker refuses it with InvalidProducerEpoch if
+        a later producer of the transactional id has written to the partition before, be it a marker only (see `mark`).
+        The broker refuses it with InvalidTxnState until the marker of this producer's last transaction in the
+        partition is written, which is after the commit was answered: wait until the log's end has moved over it.
+        """
+        place = TopicPartition(topic, partition)
+        self._outside.add(place)
+        return self._queue(place, data, records, outside=True)
+
+    def mark(self, topic: str, partition: int) -> None:
+        """Commit an empty transaction in a partition: its marker has this producer's epoch, and fences older ones.
+
+        `init_transactions` alone writes nothing to a partition without an open transaction, and a partition's leader
+        refuses an older epoch only if it has seen a newer one. The marker may be written after this returns.
+        """
+        self.begin()
+        self._add_to_transaction(TopicPartition(topic, partition))
+        self.commit()
+
+    def _add_to_transaction(self, place: TopicPartition) -> None:
         try:
             self._transactions.maybe_add_partition_to_transaction(place)
         except kafka_errors.KafkaError as error:
-            raise self._wrapped(error, f"sending to {topic}-{partition}") from error
+            raise self._wrapped(error, f"sending to {place.topic}-{place.partition}") from error
+
+    def _queue(self, place: TopicPartition, data: bytes, records: int, *, outside: bool) -> Sent:
+        batch = ProducerBatch(place, ReadyRecords(data, records, outside=outside))
+        queue = self._accumulator
         queue._appends_in_progress.increment()  # noqa: SLF001 - see the module's docstring
         try:
             with queue._tp_lock(place):  # noqa: SLF001 - as above
@@ -242,7 +277,7 @@ class BatchProducer:
         finally:
             queue._appends_in_progress.decrement()  # noqa: SLF001 - as above
         self._sender.wakeup()
-        return Sent(batch.produce_future, f"{topic}-{partition}", records, len(data), self._open_s)
+        return Sent(batch.produce_future, f"{place.topic}-{place.partition}", records, len(data), self._open_s)
 
     def send(self, topic: str, partition: int, *, key: bytes, value: bytes | None) -> None:
         """Send one record in the open transaction and wait for the broker's response. Raises as `Sent.base_offset`."""
@@ -272,6 +307,11 @@ class BatchProducer:
         producer._closed = True  # noqa: SLF001 - so that its destructor does not flush what must not be sent
         self._sender.force_close()
         self._sender.join(_JOIN_S)
+
+    @property
+    def has_predecessors(self) -> bool:
+        """Whether the transactional id was opened before: an earlier producer of it may still be at work."""
+        return self.producer_id_and_epoch[1] > 0
 
     @property
     def producer_id_and_epoch(self) -> tuple[int, int]:

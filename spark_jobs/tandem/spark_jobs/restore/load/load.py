@@ -2,11 +2,13 @@
 
 A load is a loop over transactions. Each holds record batches and the progress record that counts them, so after any end
 (an error here, kill -9, a lost machine) the next producer of the transactional id starts where the last commit ended.
+The last record comes after the transactions where the task has the target's partition for itself, see `last_record`.
 """
 
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,7 +16,7 @@ from typing import Final
 
 import structlog
 
-from tandem.backup_avro.errors import RefusedError, TransientError
+from tandem.backup_avro.errors import DamagedError, RefusedError, TransientError
 from tandem.backup_avro.selection.restorable_state import Slice
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.transcode import content_hash
@@ -24,10 +26,20 @@ from tandem.spark_jobs.restore.check import check_partition
 from tandem.spark_jobs.restore.lease import progress as marks
 from tandem.spark_jobs.restore.lease.progress import PlanPhase, ProgressReader, ProgressView, TargetStrand, TaskProgress
 from tandem.spark_jobs.restore.load.batch_producer import BatchProducer
+from tandem.spark_jobs.restore.load.fillers import fill
+from tandem.spark_jobs.restore.load.last_record import write_last_record
 from tandem.spark_jobs.restore.load.load_task import LoadTask, SourcePartition
 from tandem.spark_jobs.restore.load.newest_records import AscendingOffsets, newest_offsets
-from tandem.spark_jobs.restore.load.record_stream import RecordChunk, RecordShaper, TransactionUnit
+from tandem.spark_jobs.restore.load.record_stream import (
+    AllButLast,
+    RecordChunk,
+    RecordShaper,
+    TransactionUnit,
+    first_record,
+)
+from tandem.spark_jobs.restore.load.target_log import TargetLog
 from tandem.spark_jobs.restore.load.transaction import Transaction, last_page
+from tandem.spark_jobs.restore.plan.offset_mode import fillers
 from tandem.spark_jobs.restore.plan.partitioner import chooser
 
 _LOG = structlog.get_logger()
@@ -156,18 +168,60 @@ class _Attempt:
                 remedy="somebody has changed their number meanwhile; see --dry-run for what can be done with it now",
             )
         producer.know(marks.TOPIC)
+        done, last = start, None
+        if task.floor and not start.next_offsets:
+            fill(producer, task, TargetLog(task), self._fillers())
+        elif task.floor and TargetLog(task).start() == 0:
+            # The run that began had no right to delete fillers, and wrote none.
+            task = self._task = replace(task, floor=False)
+        if start.held is None:
+            done, last = self._load_units(producer, start)
+        if done.held is None:
+            return done
+        wrote = done.records > start.records
+        return write_last_record(producer, task, done, last or self._held(done, done.held), wrote=wrote)
+
+    def _fillers(self) -> int:
+        """Return the number of fillers that the partition needs. The records of parts that are cut are counted."""
+        [source] = self._task.sources
+        records, last = 0, -1
+        for piece in source.slices:
+            if piece.whole:
+                records, last = records + piece.part.records, max(last, piece.part.last)
+                continue
+            for body in self._reader.bodies(piece):
+                [span] = deque(body.spans(), maxlen=1)
+                records, last = records + body.records, span[2]
+        return fillers(records, last)
+
+    def _load_units(self, producer: BatchProducer, start: TaskProgress) -> tuple[TaskProgress, RecordChunk | None]:
+        """Commit everything in transactions, but the last record if the task is alone; return that one."""
+        task = self._task
         transaction: Transaction | None = None
         done = start
-        for unit in self._units(start):
+        units = AllButLast(units=self._units(start))
+        for unit in units if task.alone else units.units:
             if transaction is None:
                 transaction = Transaction(producer, task, done)
             transaction.add(unit)
             if transaction.due():
-                done = transaction.commit()
+                done = transaction.commit(held=_offset(units.last))
                 self.committed = sum(done.next_offsets.values())
                 time.sleep(transaction.ahead_seconds())
                 transaction = None
-        return done if transaction is None else transaction.commit()
+        return done if transaction is None else transaction.commit(held=_offset(units.last)), units.last
+
+    def _held(self, done: TaskProgress, offset: int) -> RecordChunk:
+        """Read the record again that an earlier run has held back, at the source `offset`."""
+        task = self._task
+        found = first_record(self._units(replace(done, next_offsets={task.number: offset})))
+        if _offset(found) != offset or found is None:
+            raise DamagedError(
+                f"{task.place}: the record at offset {offset}, the last one, is not in the backup any more",
+                code="TDM-R126",
+                remedy="delete the target topic and restore from the start",
+            )
+        return found
 
     def _units(self, start: TaskProgress) -> Iterator[TransactionUnit]:
         task, reached = self._task, start.next_offsets
@@ -214,6 +268,11 @@ class _Attempt:
     def _body_bytes(self) -> int:
         """Return how many bytes to join into one body: records spread over many partitions make small batches else."""
         return self._task.pace.batch_bytes * min(self._task.count or 1, _SPREAD)
+
+
+def _offset(record: RecordChunk | None) -> int | None:
+    """Return the source offset of one record."""
+    return None if record is None else record.body.first
 
 
 #: Bytes of objects, as stored, that a merging task holds of all its sources together; at least a block of each.

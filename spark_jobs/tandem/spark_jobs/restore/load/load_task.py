@@ -21,7 +21,7 @@ class LoadPace:
 
     batch_bytes: int = 900_000
     batch_records: int = 20_000
-    compression: Compression = Compression.ZSTD
+    compression: Compression = Compression.NONE
     in_flight_bytes: int = 8 * 1024 * 1024
     commit_bytes: int = 256 * 1024 * 1024
     commit_seconds: float = 5.0
@@ -48,7 +48,9 @@ class LoadTask:
     """One source partition, or several that are merged, ascending. `restore`: id of the restore, None: no offset map.
 
     `count` is the number of the target's partitions if the topic is re-partitioned, None if it is not. `spread`: see
-    PlanState. `with_key`: the target takes no records without a key, so these are left out.
+    PlanState. `with_key`: the target takes no records without a key, so these are left out. `alone`: the task has one
+    source partition, and nothing but this task writes into the target's; then the last record is the last in the log.
+    `floor`: the target's partition is filled before the load, so that no record lies below its source offset.
     """
 
     plan: str
@@ -67,6 +69,8 @@ class LoadTask:
     shape: RecordChanges = NOTHING
     count: int | None = None
     with_key: bool = False
+    alone: bool = False
+    floor: bool = False
     pace: LoadPace = LoadPace()
 
     @property

@@ -8,6 +8,7 @@ timestamp, then partition, then offset, which is the best known order.
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
@@ -46,6 +47,55 @@ class TransactionUnit:
     chunks: tuple[RecordChunk, ...]
     next_offsets: Mapping[int, int]
     left_out: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class AllButLast:
+    """Iterates over the units of one source partition without their last record; that is in `last` at the end.
+
+    `last` is set before the unit is yielded from which it was cut. The offsets of that unit count it as written.
+    """
+
+    units: Iterable[TransactionUnit]
+    last: RecordChunk | None = None
+
+    def __iter__(self) -> Iterator[TransactionUnit]:
+        """Yield the units; the last one that has records waits for the end of the stream."""
+        waiting: list[TransactionUnit] = []
+        for unit in self.units:
+            if unit.chunks:
+                yield from waiting
+                waiting = [unit]
+            elif waiting:
+                waiting.append(unit)
+            else:
+                yield unit
+        if waiting:
+            first, self.last = _without_last(waiting[0])
+            yield first
+            yield from waiting[1:]
+
+
+def _without_last(unit: TransactionUnit) -> tuple[TransactionUnit, RecordChunk]:
+    [chunk] = unit.chunks
+    [(source, after)] = unit.next_offsets.items()
+    body = chunk.body
+    [span] = deque(body.spans(), maxlen=1)
+    start, offset = span[1], span[2]
+    rest = Body(body=body.body[:start], records=body.records - 1, first=body.first)
+    chunks = (replace(chunk, body=rest),) if rest.records else ()
+    last = replace(chunk, body=Body(body=body.body[start:], records=1, first=offset))
+    return replace(unit, chunks=chunks, next_offsets={source: max(after, offset + 1)}), last
+
+
+def first_record(units: Iterable[TransactionUnit]) -> RecordChunk | None:
+    """Return the first record of the units of one source partition, None if they have none."""
+    for unit in units:
+        for chunk in unit.chunks:
+            body = chunk.body
+            span = next(iter(body.spans()))
+            return replace(chunk, body=Body(body=body.body[: span[-1]], records=1, first=span[2]))
+    return None
 
 
 class _Record(NamedTuple):

@@ -30,6 +30,16 @@ def last_page(store: ObjectStore, task: LoadTask, done: TaskProgress) -> str | N
     return offset_pages.write(store, done.rows, done.page, of)
 
 
+def short_of_records(task: LoadTask, offset: int, there: int) -> DamagedError:
+    """Return the error for a record that lies at `there` on the target, below its source `offset`."""
+    return DamagedError(
+        f"{task.place}: the record at source offset {offset} lies at {there} on the target, below it: there are fewer "
+        "records than the chain says",
+        code="TDM-R121",
+        remedy="`tandem verify` shows the extent; delete the target topic and restore with --offsets dense",
+    )
+
+
 @dataclass(slots=True, kw_only=True)
 class _GrowingStrand:
     """A TargetStrand under construction."""
@@ -107,12 +117,7 @@ class Transaction:
     def _add(self, source: int, chunk: RecordChunk) -> int:
         """Send a chunk of the partition `source`, or of its `origins`; return the last offset in its body."""
         task, body = self._task, chunk.body
-        strand = self._strands.setdefault(chunk.target, _GrowingStrand())
-        hashed = best_bodies().advance(strand.state, body.body, body.records)
-        strand.state = hashed.state
-        strand.records += body.records
-        self._tombstones += hashed.tombstones
-        self._null_keys += hashed.null_keys
+        self._hash(chunk)
         last = -1
         for batch in best_bodies().build_batches(
             body.body,
@@ -142,6 +147,24 @@ class Transaction:
             self._slow_down()
         return last
 
+    def add_written(self, chunk: RecordChunk, rows: Iterable[OffsetRow], *, last: int) -> None:
+        """Count records that lie in the target already; `rows` say where, and `last` is their last target offset."""
+        strand = self._hash(chunk)
+        strand.first = last - chunk.body.records + 1 if strand.first < 0 else strand.first
+        strand.last = last
+        if self._task.restore is not None:
+            self._rows += rows
+
+    def _hash(self, chunk: RecordChunk) -> _GrowingStrand:
+        body = chunk.body
+        strand = self._strands.setdefault(chunk.target, _GrowingStrand())
+        hashed = best_bodies().advance(strand.state, body.body, body.records)
+        strand.state = hashed.state
+        strand.records += body.records
+        self._tombstones += hashed.tombstones
+        self._null_keys += hashed.null_keys
+        return strand
+
     def _confirm(self) -> None:
         item = self._waiting.popleft()
         base = item.sent.base_offset(self._task.pace.answer_seconds)
@@ -149,9 +172,12 @@ class Transaction:
         if base < 0:
             # The response to a repeated request: the broker has the batch, but no longer knows its offset.
             raise ProduceError(f"{self._task.place}: the broker has a batch, but does not say where", code="TDM-R052")
+        end = base + item.sent.records
+        if self._task.floor and end <= item.rows[-1].last:
+            raise short_of_records(self._task, item.rows[-1].last, end - 1)
         strand = self._strands[item.target]
         strand.first = base if strand.first < 0 else strand.first
-        strand.last = base + item.sent.records - 1
+        strand.last = end - 1
         if self._task.restore is not None:
             self._rows += (row._replace(base=base + row.base) for row in item.rows)
 
@@ -174,8 +200,8 @@ class Transaction:
         pace = self._task.pace
         return self._sent >= pace.commit_bytes or self._age() >= pace.commit_seconds
 
-    def commit(self) -> TaskProgress:
-        """Wait for all batches, send the progress, and commit; return the progress.
+    def commit(self, *, held: int | None = None) -> TaskProgress:
+        """Wait for all batches, send the progress, and commit; return the progress. `held`: see TaskProgress.
 
         After any error it is unknown whether the commit succeeded: the progress topic shows it to the next attempt.
         """
@@ -189,6 +215,7 @@ class Transaction:
             null_keys=self._null_keys,
             left_out=self._left_out,
             rows=tuple(self._rows),
+            held=held,
         )
         if len(after.rows) >= PAGE_ROWS:
             # Before the commit, so that the page exists when the progress names it. If the commit fails, no progress

@@ -12,11 +12,13 @@ from dataclasses import dataclass, field, replace
 
 from tandem.backup_avro.errors import ConfigError, DamagedError, RefusedError
 from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.transcode.batch import Compression
 from tandem.spark_jobs.connector.connector_reader import ConnectorReader
 from tandem.spark_jobs.reading.newest_first import newest_first
 from tandem.spark_jobs.restore.lease.progress import PlanState
 from tandem.spark_jobs.restore.load.load_task import LoadPace
 from tandem.spark_jobs.restore.plan import plan as restore_plan
+from tandem.spark_jobs.restore.plan.offset_mode import MOST_FILLERS, OffsetMode
 from tandem.spark_jobs.restore.plan.plan import RestorePlan, TopicNaming
 from tandem.spark_jobs.restore.plan.record_changes import NOTHING, RecordChanges
 from tandem.spark_jobs.state import find_state
@@ -39,10 +41,11 @@ class RestoreOptions:
     `generation`, `at`, `commit` and `checkpoint` select the state, see StateRequest. `until` bounds partitions,
     (topic, number) -> the first offset that is not restored. `shape` is what is changed about records, `partitions` the
     number of partitions of new topics, None: as recorded. `topic_config` overrides recorded settings.
-    `bytes_per_second` bounds the bytes sent by all tasks together. With `leaves_record` a record of the restore and its
+    `bytes_per_second` bounds the bytes sent by all tasks together. `compression` is the codec of all batches, None: one
+    that each topic had (`batch_codecs`), whatever `pace` says. With `leaves_record` a record of the restore and its
     offset map are put into the store. `exactly`: any other plan is refused. `merge`: records that other complete
     generations hold beyond that one are added. `append`: records are added to topics that hold others and keep their
-    config.
+    config. `offsets` None: floor where it is possible. `max_fill`: most fillers of one partition.
     """
 
     naming: TopicNaming = field(default_factory=TopicNaming)
@@ -56,12 +59,15 @@ class RestoreOptions:
     partitions: int | None = None
     topic_config: Mapping[str, str] = field(default_factory=dict)
     bytes_per_second: int | None = None
+    compression: Compression | None = None
     keep_load_config: bool = False
     consent: bool = False
     leaves_record: bool = True
     exactly: ExactPlan | None = None
     merge: bool = True
     append: bool = False
+    offsets: OffsetMode | None = None
+    max_fill: int = MOST_FILLERS
     replication_factor: int | None = None
     pace: LoadPace = field(default_factory=LoadPace)
 

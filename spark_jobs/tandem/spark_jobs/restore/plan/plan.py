@@ -5,17 +5,34 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tandem.backup_avro.chain import layout
-from tandem.backup_avro.chain.entries import GroupOffset, PartitionKey, Topic, iso, largest_of, number_setting
+from tandem.backup_avro.chain.entries import (
+    GroupOffset,
+    PartitionKey,
+    Topic,
+    codecs_of,
+    iso,
+    largest_of,
+    number_setting,
+)
 from tandem.backup_avro.errors import ConfigError, DamagedError, RefusedError
 from tandem.backup_avro.selection.restorable_state import PartitionSelection, Selection, bounded
 from tandem.backup_avro.selection.state_as_of import KnownMoment
 from tandem.sink.transcode.batch import Compression
+from tandem.spark_jobs.restore.plan.batch_codecs import choose_codec
 from tandem.spark_jobs.restore.plan.expiry import ExpiryForecast, HeldRecords, forecast_expiry, held_of
+from tandem.spark_jobs.restore.plan.offset_mode import (
+    NOT_CHOSEN,
+    OffsetMode,
+    TopicOffsets,
+    TopicTarget,
+    choose_mode,
+    most_fillers,
+)
 from tandem.spark_jobs.restore.plan.record_changes import NOTHING, RecordChanges, key_hash
 from tandem.spark_jobs.restore.prepare.timestamp_limits import LIMITS
 from tandem.spark_jobs.state.wanted_state import FoundState, ReadyState, doubts
@@ -39,20 +56,13 @@ LOADING: Final[Mapping[str, str]] = {
 POLICY: Final = "cleanup.policy"
 #: The settings that delete records under a policy with `delete`.
 RETENTION: Final = frozenset({"retention.ms", "retention.bytes"})
-_MAX_MESSAGE_BYTES: Final = "max.message.bytes"
+MAX_MESSAGE_BYTES: Final = "max.message.bytes"
 #: The brokers' default of `max.message.bytes`.
 _USUAL_LIMIT: Final = 1_048_588
 #: Bytes that a batch of one record takes besides the record, and that compression may add.
 _BATCH_OVERHEAD: Final = 1024
 _SMALLEST_BATCH: Final = 1024
 _SHOWN: Final = 5
-_COMPRESSIONS: Final[Mapping[str, Compression]] = {
-    "uncompressed": Compression.NONE,
-    "gzip": Compression.GZIP,
-    "snappy": Compression.SNAPPY,
-    "lz4": Compression.LZ4,
-    "zstd": Compression.ZSTD,
-}
 _MIN_INSYNC: Final = "min.insync.replicas"
 
 #: Settings that name brokers of the cluster that was backed up.
@@ -63,7 +73,7 @@ _OWN: Final = frozenset({"_tandem_restore_progress"})
 
 def own_again(own: Mapping[str, str]) -> dict[str, str | None]:
     """Return the changes from the loading config to a topic's `own` settings. None: drop the key."""
-    return {**dict.fromkeys((*LOADING, _MAX_MESSAGE_BYTES)), **own}
+    return {**dict.fromkeys((*LOADING, MAX_MESSAGE_BYTES)), **own}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +142,7 @@ class TopicPlan:
     """The plan of one topic, from the backup to the target, which has `count` partitions.
 
     `appended_to`: the config of a target that keeps its own, because it holds other records, None otherwise; `held`:
-    upper bounds of these records, by partition.
+    upper bounds of these records, by partition. `offsets`: which offsets the records get.
     """
 
     source: Topic
@@ -140,7 +150,12 @@ class TopicPlan:
     partitions: tuple[PartitionSelection, ...]
     count: int
     appended_to: Mapping[str, str] | None = None
+    offsets: TopicOffsets = NOT_CHOSEN
     held: Mapping[int, HeldRecords] = field(default_factory=dict)
+
+    def most_fillers(self, item: PartitionSelection) -> int:
+        """Return an upper bound of the fillers that a partition of the target gets, exact if its records are."""
+        return most_fillers(item.slices) if self.offsets.mode is OffsetMode.FLOOR else 0
 
     @property
     def final_config(self) -> Mapping[str, str]:
@@ -163,10 +178,10 @@ class TopicPlan:
         One record may be many times larger than the compressed batch that it came in. If the size of the largest one is
         not known, `max.message.bytes` admits all that fits a request.
         """
-        recorded = number_setting(self.final_config, _MAX_MESSAGE_BYTES, unsaid=_USUAL_LIMIT, unclear=_USUAL_LIMIT)
+        recorded = number_setting(self.final_config, MAX_MESSAGE_BYTES, unsaid=_USUAL_LIMIT, unclear=_USUAL_LIMIT)
         least = max(_REQUEST_LIMIT if self.largest is None else self.largest, _SMALLEST_BATCH) + _BATCH_OVERHEAD
         needed = min(least, _REQUEST_LIMIT)
-        return {**LOADING, _MAX_MESSAGE_BYTES: str(max(recorded, needed))}
+        return {**LOADING, MAX_MESSAGE_BYTES: str(max(recorded, needed))}
 
     @property
     def largest(self) -> int | None:
@@ -180,12 +195,17 @@ class TopicPlan:
 
     def batch_bytes(self, wanted: int) -> int:
         """Return the size of batches in bytes: at most `wanted`, and at most the final `max.message.bytes`."""
-        recorded = number_setting(self.final_config, _MAX_MESSAGE_BYTES, unsaid=wanted, unclear=wanted)
+        recorded = number_setting(self.final_config, MAX_MESSAGE_BYTES, unsaid=wanted, unclear=wanted)
         return max(min(wanted, recorded), _SMALLEST_BATCH)
 
-    def compression(self, otherwise: Compression) -> Compression:
-        """Return the recorded compression; `otherwise` where producers chose it."""
-        return _COMPRESSIONS.get(self.source.config.get("compression.type", ""), otherwise)
+    @property
+    def codecs(self) -> int:
+        """The compression codecs that the topic's batches had, as far as the chain says, bits as in `Part.codecs`."""
+        return codecs_of(piece.part for item in self.partitions for piece in item.slices)
+
+    def compression(self, wanted: Compression | None) -> Compression:
+        """Return the codec of the batches that are written: `wanted`, or else one that the topic had."""
+        return choose_codec(self.source.config, self.codecs, wanted)
 
     def recorded_changes(self, replicas: int) -> tuple[dict[str, str | None], list[str]]:
         """Return the changes from the loading config to the recorded one (None: drop the key), and notes on the rest.
@@ -246,6 +266,10 @@ class RestorePlan:
     def records(self) -> int:
         """Number of records, an upper bound where parts are cut."""
         return sum(topic.records for topic in self.topics)
+
+    def alone(self, topic: TopicPlan) -> bool:
+        """Return whether each partition of a target gets the records of one source partition, and no others."""
+        return not self.append and not topic.repartitioned
 
     @property
     def as_of(self) -> str | None:
@@ -343,8 +367,21 @@ def plan_of_state(
         groups=_groups(found, selection),
         hash=_hash(pair, selection, plans, found.ready),
         recorded=found.ready is None,
-        notes=found.notes,
+        notes=(*found.notes, *_unrecorded(found, selection)),
     )
+
+
+def _unrecorded(found: FoundState, selection: Selection) -> Iterator[str]:
+    """Yield a warning about groups whose positions the newest of the used generations could not record."""
+    used = [state for state in found.generations if state.number in selection.used]
+    groups = max(used, key=lambda state: (state.at, state.number)).unrecorded if used else {}
+    if groups:
+        named = [f"{name} ({why})" for name, why in sorted(groups.items())]
+        more = f" and {len(named) - _SHOWN} more" if len(named) > _SHOWN else ""
+        yield (
+            f"the backup has no positions of groups {', '.join(named[:_SHOWN])}{more}: what reads the restored topics "
+            "under these names begins where its own settings say"
+        )
 
 
 def _groups(found: FoundState, selection: Selection) -> dict[str, tuple[GroupOffset, ...]]:
@@ -373,7 +410,7 @@ def _check_wanted(plans: Iterable[TopicPlan], wanted: frozenset[str] | None, sel
     found = {plan.source.name for plan in plans}
     if wanted is not None and wanted - found:
         raise ConfigError(
-            f"{selection.what} holds no complete partition of {', '.join(sorted(wanted - found))}",
+            f"{selection.source_text} holds no complete partition of {', '.join(sorted(wanted - found))}",
             code="TDM-R057",
             remedy="`tandem status` shows what is backed up; --generation names another one"
             if selection.generation
@@ -381,7 +418,7 @@ def _check_wanted(plans: Iterable[TopicPlan], wanted: frozenset[str] | None, sel
         )
     if not found:
         raise RefusedError(
-            f"{selection.what} holds nothing that could be restored",
+            f"{selection.source_text} holds nothing that could be restored",
             code="TDM-R058",
             remedy="`tandem status` shows which partitions are complete, and in which generation"
             if selection.generation
@@ -488,8 +525,11 @@ def shaped(
     *,
     count: int | None = None,
     append: bool = False,
+    offsets: OffsetMode | None = None,
 ) -> RestorePlan:
     """Return the plan with the changes of `shape`, or appending: its hash differs if it changes or appends records.
+
+    `offsets`: the chosen mode, None for the default; the hash differs for dense offsets that need not be.
 
     `count` is the number of partitions that new topics get, None: as many as they had. Raises RefusedError if a topic
     has another number on the target, or would get one, and `shape` has no partitioner.
@@ -510,6 +550,16 @@ def shaped(
     if append:
         changed = _changed(changed, "append")
         topics = tuple(_appended(topic, targets.get(topic.target)) for topic in topics)
+    facts = [
+        TopicTarget(append=append, repartitioned=topic.repartitioned, selects=shape.selects, recorded=plan.recorded)
+        for topic in topics
+    ]
+    chosen = [choose_mode(offsets, fact) for fact in facts]
+    if chosen != [choose_mode(None, fact) for fact in facts] and any(
+        choose_mode(None, fact).mode is OffsetMode.FLOOR for fact in facts
+    ):
+        changed = _changed(changed, "dense")
+    topics = tuple(replace(topic, offsets=mode) for topic, mode in zip(topics, chosen, strict=True))
     return replace(
         plan,
         topics=topics,
@@ -523,7 +573,7 @@ def shaped(
 def _appended(topic: TopicPlan, target: TargetTopic | None) -> TopicPlan:
     if target is None:
         return topic
-    largest = number_setting(target.config, _MAX_MESSAGE_BYTES, unsaid=_USUAL_LIMIT, unclear=_USUAL_LIMIT)
+    largest = number_setting(target.config, MAX_MESSAGE_BYTES, unsaid=_USUAL_LIMIT, unclear=_USUAL_LIMIT)
     return replace(topic, appended_to=target.config, held=held_of(target.starts, target.ends, largest=largest))
 
 
@@ -571,93 +621,3 @@ def refuse_unless_empty(target: TargetTopic, plan: RestorePlan) -> None:
             remedy="restore into another topic, e.g. with --suffix .restored, or empty it by deleting it, or add to it "
             "with --append",
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
-    """A configuration key in which an existing target differs."""
-
-    present: str | None
-    recorded: str | None
-
-
-def differences(recorded: Mapping[str, str], present: Mapping[str, str]) -> dict[str, Difference]:
-    """Return the config keys in which an existing target differs: key -> present and recorded value."""
-    return {
-        key: Difference(present=present.get(key), recorded=recorded.get(key))
-        for key in sorted(recorded.keys() | present.keys())
-        if recorded.get(key) != present.get(key)
-    }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedPartition:
-    """`records` is a bound unless `exact`; `end` is the offset below which everything is restored."""
-
-    partition: int
-    objects: int
-    records: int
-    exact: bool
-    tombstones: int
-    bytes: int
-    end: int
-    expired_below: int | None
-    generations: Sequence[int]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedTopic:
-    """One topic of a plan. `largest_record`: bytes, uncompressed; None: not known. `max_message_bytes`: while it loads.
-
-    `bytes` are those stored, compressed.
-    """
-
-    source: str
-    topic_id: str
-    target: str
-    target_exists: bool
-    target_partitions: int
-    target_empty: bool
-    replication_factor: int
-    config: Mapping[str, str]
-    config_differences: Mapping[str, Difference]
-    records: int
-    bytes: int
-    largest_record: int | None
-    max_message_bytes: int
-    expire_at_once: ExpiryForecast
-    partitions: Sequence[PlannedPartition]
-
-
-def describe_topic(topic: TopicPlan, target: TargetTopic | None, *, now: int) -> PlannedTopic:
-    """Return the entry for a topic in the document of a plan."""
-    return PlannedTopic(
-        source=topic.source.name,
-        topic_id=topic.source.topic_id,
-        target=topic.target,
-        target_exists=target is not None,
-        target_partitions=topic.count,
-        target_empty=target is None or target.empty,
-        replication_factor=topic.source.replication_factor,
-        config=dict(sorted(topic.final_config.items())),
-        config_differences={} if target is None else differences(topic.source.config, target.config),
-        records=topic.records,
-        bytes=topic.bytes,
-        largest_record=topic.largest,
-        max_message_bytes=int(topic.loading_config()[_MAX_MESSAGE_BYTES]),
-        expire_at_once=topic.expiry(now),
-        partitions=[
-            PlannedPartition(
-                partition=item.key.partition,
-                objects=len({piece.item.key for piece in item.slices}),
-                records=item.records,
-                exact=all(piece.whole for piece in item.slices),
-                tombstones=sum(piece.part.tombstones for piece in item.slices),
-                bytes=sum(piece.part.end - piece.part.start for piece in item.slices),
-                end=item.end,
-                expired_below=item.expired,
-                generations=item.generations,
-            )
-            for item in topic.partitions
-        ],
-    )

@@ -16,6 +16,8 @@ from typing import Any, Final
 
 from tandem.backup_avro.chain.json_codec import VERSION, Fields
 from tandem.backup_avro.errors import ConfigError, DamagedError
+from tandem.sink.transcode.batch import Compression
+from tandem.spark_jobs.restore.plan.offset_mode import MOST_FILLERS, OffsetMode
 from tandem.spark_jobs.restore.plan.options import ExactPlan, RestoreOptions
 from tandem.spark_jobs.restore.plan.partitioner import Partitioner
 from tandem.spark_jobs.restore.plan.plan import RestorePlan, TopicNaming
@@ -49,8 +51,11 @@ def encode(plan: RestorePlan, options: RestoreOptions) -> bytes:
         "partitions": options.partitions,
         "topic_config": dict(options.topic_config),
         "bytes_per_second": options.bytes_per_second,
+        "compression": None if options.compression is None else options.compression.name.lower(),
         "keep_load_config": options.keep_load_config,
         "append": options.append,
+        "offsets": None if options.offsets is None else options.offsets.value,
+        "max_fill": options.max_fill,
         "merge": options.merge,
         "replication_factor": options.replication_factor,
     }
@@ -90,36 +95,40 @@ def decode(data: bytes, where: str, *, pair: str) -> RestoreOptions:
 
 def _decode(data: bytes, where: str) -> tuple[RestoreOptions, str]:
     fields = Fields.of_bytes(data, where)
-    if fields.take("kind", str) != _KIND:
+    if fields.take_field("kind", str) != _KIND:
         raise ValueError("it is of another kind")
-    if fields.take("sha256", str) != _digest(json.loads(data)):
+    if fields.take_field("sha256", str) != _digest(json.loads(data)):
         raise ValueError("it was changed after --plan had written it")
-    naming = fields.take("naming", dict)
-    state = fields.take("state", dict)
-    shape = fields.take("shape", dict)
-    topics = fields.take("topics", list, None)
-    basis: dict[str, Any] = fields.take("basis", dict)
+    naming = fields.take_field("naming", dict)
+    state = fields.take_field("state", dict)
+    shape = fields.take_field("shape", dict)
+    topics = fields.take_field("topics", list, None)
+    basis: dict[str, Any] = fields.take_field("basis", dict)
+    compression = fields.take_field("compression", str, None)
     options = RestoreOptions(
         exactly=ExactPlan(
-            hash=fields.take("hash", str),
-            generation=fields.take("generation", int),
+            hash=fields.take_field("hash", str),
+            generation=fields.take_field("generation", int),
             basis={int(number): int(seq) for number, seq in basis.items()},
         ),
         naming=TopicNaming(**{**naming, "patterns": tuple((str(a), str(b)) for a, b in naming["patterns"])}),
         topics=None if topics is None else tuple(map(str, topics)),
         **state,
-        until={(str(topic), int(number)): int(offset) for topic, number, offset in fields.take("until", list)},
+        until={(str(topic), int(number)): int(offset) for topic, number, offset in fields.take_field("until", list)},
         shape=_load_shape(shape),
-        partitions=fields.take("partitions", int, None),
-        topic_config={str(key): str(value) for key, value in fields.take("topic_config", dict, {}).items()},
-        bytes_per_second=fields.take("bytes_per_second", int, None),
-        keep_load_config=fields.take("keep_load_config", bool),
-        append=fields.take("append", bool, False),
-        merge=fields.take("merge", bool, True),
-        replication_factor=fields.take("replication_factor", int, None),
+        partitions=fields.take_field("partitions", int, None),
+        topic_config={str(key): str(value) for key, value in fields.take_field("topic_config", dict, {}).items()},
+        bytes_per_second=fields.take_field("bytes_per_second", int, None),
+        compression=None if compression is None else Compression[compression.upper()],
+        keep_load_config=fields.take_field("keep_load_config", bool),
+        append=fields.take_field("append", bool, False),
+        offsets=None if (offsets := fields.take_field("offsets", str, None)) is None else OffsetMode(offsets),
+        max_fill=fields.take_field("max_fill", int, MOST_FILLERS),
+        merge=fields.take_field("merge", bool, True),
+        replication_factor=fields.take_field("replication_factor", int, None),
     )
-    of_pair: str = fields.take("pair", str)
-    fields.end()
+    of_pair: str = fields.take_field("pair", str)
+    fields.refuse_other_fields()
     return options, of_pair
 
 

@@ -17,8 +17,10 @@ from tandem.spark_jobs.restore.lease.progress import PlanPhase, PlanState, Resto
 from tandem.spark_jobs.restore.plan import plan as restore_plan
 from tandem.spark_jobs.restore.plan import topic_settings
 from tandem.spark_jobs.restore.plan.duration import DurationEstimate
+from tandem.spark_jobs.restore.plan.offset_mode import BYTES_PER_MILLION, FILLERS_PER_SECOND
 from tandem.spark_jobs.restore.plan.options import ExactPlan, RestoreOptions, plan_again, plan_of
-from tandem.spark_jobs.restore.plan.plan import PlannedTopic, RestorePlan, TargetTopic, TopicPlan, describe_topic
+from tandem.spark_jobs.restore.plan.plan import RestorePlan, TargetTopic, TopicPlan
+from tandem.spark_jobs.restore.plan.plan_document import PlannedTopic, describe_topic
 from tandem.spark_jobs.restore.plan.record_changes import ShapeDocument
 from tandem.spark_jobs.restore.prepare import append, target_settings
 from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
@@ -86,7 +88,9 @@ def prepare_restore(
             partitions=options.partitions,
             repartitions=options.shape.partitioner is not None,
         )
-        return restore_plan.shaped(fitted, options.shape, targets, count=options.partitions, append=options.append)
+        return restore_plan.shaped(
+            fitted, options.shape, targets, count=options.partitions, append=options.append, offsets=options.offsets
+        )
 
     plan = _exactly(reader, options, options.exactly, finish) if options.exactly else finish(plan_of(reader, options))
     require_keys(reader.store, (item for topic in plan.topics for item in topic.partitions))
@@ -133,7 +137,12 @@ def prepare_restore(
         present=0,
         configs=configs,
     )
-    return _asked(target, begun, lambda: _refuse(found, plan, targets, rivals), only_look=only_look)
+
+    def refuse() -> None:
+        _refuse(found, plan, targets, rivals)
+        _refuse_to_fill(plan, options.max_fill)
+
+    return _asked(target, begun, refuse, only_look=only_look)
 
 
 def _asked(
@@ -192,6 +201,21 @@ def _refuse(
             code="TDM-R077",
             remedy="delete the topics as well, or restore into others",
         )
+
+
+def _refuse_to_fill(plan: RestorePlan, most: int) -> None:
+    """Raise RefusedError if a partition would get more fillers than the user wants."""
+    for topic in plan.topics:
+        for item in topic.partitions:
+            count = topic.most_fillers(item)
+            if count > most:
+                raise RefusedError(
+                    f"{topic.target}-{item.key.partition} needs {count:,} fillers, so that no record lies below its "
+                    f"source offset, which is more than --max-fill, {most:,}",
+                    code="TDM-R127",
+                    remedy=f"agree with --max-fill {count}, which takes about {count / FILLERS_PER_SECOND:.0f} s and "
+                    f"{count / 1e6 * BYTES_PER_MILLION / 1e6:.0f} MB for a while; or restore with --offsets dense",
+                )
 
 
 def replicas(topic: TopicPlan, options: RestoreOptions, brokers: int) -> int:
@@ -362,7 +386,10 @@ def describe(prepared: PreparedRestore, *, now: int, took: DurationEstimate) -> 
         at=plan.as_of,
         shape=plan.shape.document(),
         append=plan.append,
-        topics=[describe_topic(topic, prepared.targets.get(topic.target), now=now) for topic in plan.topics],
+        topics=[
+            describe_topic(topic, prepared.targets.get(topic.target), now=now, compression=prepared.options.compression)
+            for topic in plan.topics
+        ],
         warnings=prepared.warnings(),
         estimate=replace(took, seconds=round(took.seconds, 1)),
         resumes=prepared.resumes is not None,

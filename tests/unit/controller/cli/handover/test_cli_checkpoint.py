@@ -21,7 +21,7 @@ from tandem.controller.cli.main import run
 from tandem.controller.cli.maintain import release as release_command
 from tandem.controller.cli.options import consent
 from tandem.controller.config import Config
-from tandem.controller.history.releasable import Parting, ReleasableLoss
+from tandem.controller.history.releasable import ReleasableLoss, ReleaseDocument
 from tandem.controller.instance.checkpoint_keeper import CheckpointKeeper
 from tandem.controller.status.checkpoint_view import CheckpointStatus, CheckpointStatusReader, _check_sight, _refuse
 from tandem.controller.status.overview import GenerationState
@@ -48,7 +48,6 @@ SEEN = CheckpointStatus(
 
 @pytest.fixture
 def store(tmp_path: Path) -> ObjectStore:
-    """A file store."""
     (tmp_path / "root").mkdir()
     return open_store((tmp_path / "root").as_uri())
 
@@ -73,10 +72,7 @@ def config(tmp_path: Path, store: ObjectStore) -> Path:
 
 def completed(store: ObjectStore) -> Backup:
     """A COMPLETE generation of ten records."""
-    backup = Backup.claim(store, topics=[ORDERS])
-    backup.commit(records("orders", 0, range(10)))
-    backup.complete()
-    return backup
+    return Backup.completed(store, records("orders", 0, range(10)))
 
 
 def asked(store: ObjectStore, end: int = 10, *, name: str = "nightly", lifetime_ms: int = 600_000) -> CheckpointRequest:
@@ -97,7 +93,7 @@ def finish(store: ObjectStore, backup: Backup) -> None:
     """Let the owner complete what is open."""
     keeper = CheckpointKeeper(store, pair=PAIR, me="a", same_logs=lambda state, keys: bool(state.number and keys))
     guarded = GuardedPartitions(cluster_id=CLUSTER, topics={K.topic_id: ("orders", 1)})
-    keeper.look()
+    keeper.read_checkpoints()
     keeper.prove(backup.writer.state, guarded)
     keeper.finish(backup.writer, guarded)
 
@@ -108,15 +104,15 @@ def finish(store: ObjectStore, backup: Backup) -> None:
 def test_the_four_statuses(store: ObjectStore) -> None:
     """From the store alone: nothing, waiting with what for, completed with where, failed with why."""
     status_reader = CheckpointStatusReader(store, PAIR, by="me@here")
-    assert status_reader.one("nightly").status is CheckpointState.DOES_NOT_EXIST
+    assert status_reader.read_status("nightly").status is CheckpointState.DOES_NOT_EXIST
     backup = completed(store)
     asked(store, 12)
-    waiting = status_reader.one("nightly")
+    waiting = status_reader.read_status("nightly")
     assert (waiting.status, waiting.restorable) == (CheckpointState.ONGOING, False)
     assert waiting.detail == "generation 1: orders-0 is at 10, the cut is at 12"
     asked(store, 10, name="reached")
     finish(store, backup)
-    reached = status_reader.one("reached")
+    reached = status_reader.read_status("reached")
     assert (reached.status, reached.generation, reached.restorable, reached.why_not) == (
         CheckpointState.COMPLETED,
         1,
@@ -125,7 +121,7 @@ def test_the_four_statuses(store: ObjectStore) -> None:
     )
     assert [(item.topic, item.partition, item.end) for item in reached.partitions] == [("orders", 0, 10)]
     asked(store, 12, name="late", lifetime_ms=0)
-    late = status_reader.one("late")
+    late = status_reader.read_status("late")
     assert late.status is CheckpointState.FAILED
     assert "not reached by" in (late.detail or "")
     assert "orders-0 is at 10" in (late.detail or "")
@@ -143,14 +139,13 @@ def test_whoever_looks_after_the_deadline_says_so_for_good(store: ObjectStore) -
             return getattr(store, name)
 
         def put_if_absent(self, key: str, _: bytes) -> None:
-            """Refuse."""
             raise StoreDeniedError(key, code="TDM-X001")
 
     request = asked(store, lifetime_ms=0)
     reader = CheckpointStatusReader(ReadOnly(), PAIR, by="reader")  # type: ignore[arg-type]  # all that is needed
-    assert reader.one("nightly").status is CheckpointState.FAILED
+    assert reader.read_status("nightly").status is CheckpointState.FAILED
     assert checkpoints.outcome_of(store, request) is None
-    CheckpointStatusReader(store, PAIR, by="me@here").one("nightly")
+    CheckpointStatusReader(store, PAIR, by="me@here").read_status("nightly")
     held = checkpoints.outcome_of(store, request)
     assert held is not None
     assert (held.completed, held.by) == (False, "me@here")
@@ -163,7 +158,7 @@ def test_a_cleared_generation_restores_nothing(store: ObjectStore) -> None:
     finish(store, backup)
     backup.seal()
     backup.clearing()  # as if the time it was to be kept had ended
-    seen = CheckpointStatusReader(store, PAIR, by="x").one("nightly")
+    seen = CheckpointStatusReader(store, PAIR, by="x").read_status("nightly")
     assert (seen.status, seen.restorable) == (CheckpointState.COMPLETED, False)
     assert "generation 1, which holds it, is being cleared (orders-0)" in (seen.why_not or "")
 
@@ -292,7 +287,7 @@ def test_what_a_release_costs_is_said_first(capsys: pytest.CaptureFixture[str]) 
         last_read_at=NOON,
         waits_for="checkpoint nightly",
     )
-    found = Parting(
+    found = ReleaseDocument(
         pair=PAIR,
         topic="old",
         topic_id="the-id",

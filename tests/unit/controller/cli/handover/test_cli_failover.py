@@ -36,7 +36,6 @@ def plan(**changes: Any) -> HandoverPlan:
 
 
 def at(stage: Stage, builder: str | None = "b", *steps: str) -> HandoverStanding:
-    """A standing."""
     moment = datetime(2026, 1, 1, tzinfo=UTC)
     return HandoverStanding(
         stage=stage, builder=builder, steps=tuple(HandoverStep(step=s, at=moment, seconds=2.0) for s in steps)

@@ -27,7 +27,7 @@ from tandem.controller.cli.main import run
 from tandem.controller.process.timed_call import TimedCall, left_behind
 from tandem.controller.status.check import CheckLimits, CheckReport, Severity, check_pair, connections, line
 from tandem.controller.status.health import Fault
-from tandem.controller.status.key_use import KeySight
+from tandem.controller.status.key_use import ConfiguredKeys
 from tandem.controller.status.overview import overview
 from tandem.controller.status.pair_view import Gap
 from tandem.sink.store import ObjectStore
@@ -41,10 +41,7 @@ HOUR_MS = 3_600_000
 
 def completed(store: ObjectStore, number: int = 1, instance: str = "a") -> Backup:
     """A generation that is COMPLETE."""
-    backup = Backup.claim(store, topics=[ORDERS], number=number, instance=instance)
-    backup.commit(records("orders", 0, range(100)))
-    backup.complete()
-    return backup
+    return Backup.completed(store, records("orders", 0, range(100)), topics=[ORDERS], number=number, instance=instance)
 
 
 def judged(
@@ -128,7 +125,7 @@ def test_a_lag_that_is_not_known_is_no_lag_of_nothing(store: ObjectStore) -> Non
 
 def test_connections_are_well_before_anything_is_stored(store: ObjectStore) -> None:
     """After an installation: what answers counts, not how far the first backup is."""
-    found = connections(sight(store, heard_s={}, topics=[ORDERS]), KeySight(uses=()))
+    found = connections(sight(store, heard_s={}, topics=[ORDERS]), ConfiguredKeys(uses=()))
     assert line(found) == (
         "OK - pair shop: the store and the brokers answer; guarded topics: 1, partitions: 2|topics=1 partitions=2"
     )
@@ -151,11 +148,11 @@ def test_what_a_restore_would_be_refused_for_is_a_warning(store: ObjectStore) ->
         ({"topics": [ORDERS], "missing": ["order"]}, None, Fault.TOPIC_MISSING),
         ({"topics": []}, None, Fault.TOPIC_MISSING),
         ({"topics": [ORDERS], "cluster_id": "other"}, None, Fault.WRONG_CLUSTER),
-        ({"topics": [ORDERS]}, KeySight(uses=(), unreadable="no such file"), None),
+        ({"topics": [ORDERS]}, ConfiguredKeys(uses=(), unreadable="no such file"), None),
     ],
 )
 def test_what_does_not_answer_is_critical(
-    store: ObjectStore, seen: dict[str, object], keys: KeySight | None, fault: Fault | None
+    store: ObjectStore, seen: dict[str, object], keys: ConfiguredKeys | None, fault: Fault | None
 ) -> None:
     """Each of it alone, although a complete backup is there and all else is well."""
     completed(store)

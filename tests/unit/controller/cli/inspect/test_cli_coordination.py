@@ -12,12 +12,12 @@ from tandem.backup_avro.documents.coordination_message import CoordinationEvent,
 from tandem.controller.cli.inspect.coordination import _show
 from tandem.controller.cli.main import run
 from tandem.controller.cli.output.output import OutputFormat
-from tandem.controller.coordination.topic_reader import TopicLetter, open_topic_record
+from tandem.controller.coordination.topic_reader import TopicRecordDocument, open_topic_record
 
 GOOD = message(CoordinationEvent.ACTIVATE, instance="cli", at=1_000, target="b", generation=7, reason="drill")
 
 
-def topic_record(*, key: bytes | None = message_key(GOOD), value: bytes | None = encode(GOOD)) -> TopicLetter:
+def topic_record(*, key: bytes | None = message_key(GOOD), value: bytes | None = encode(GOOD)) -> TopicRecordDocument:
     """A record at offset 5, written at the epoch's first second."""
     return open_topic_record(partition=0, offset=5, at=1_000, key=key, value=value)
 
@@ -49,7 +49,7 @@ def test_what_is_no_message(key: bytes | None, value: bytes | None, trouble: str
 
 
 def printed(
-    found: TopicLetter, form: OutputFormat, capsys: pytest.CaptureFixture[str], *, all_pairs: bool = False
+    found: TopicRecordDocument, form: OutputFormat, capsys: pytest.CaptureFixture[str], *, all_pairs: bool = False
 ) -> str:
     """What is printed for one record."""
     _show(found, form, all_pairs=all_pairs)

@@ -24,8 +24,9 @@ SEVEN = TopicSpec("7")
 
 def completed(store: ObjectStore, number: int = 1, instance: str = "a") -> Backup:
     """A generation with two topics that is COMPLETE."""
-    backup = Backup.claim(store, topics=[ORDERS, SEVEN], number=number, instance=instance)
-    backup.commit(records("orders", 0, range(10), tombstones=[3]))
+    backup = Backup.begun(
+        store, records("orders", 0, range(10), tombstones=[3]), topics=[ORDERS, SEVEN], number=number, instance=instance
+    )
     backup.commit(records("7", 0, range(5)))
     backup.complete()
     return backup
@@ -107,9 +108,7 @@ def test_a_topic_over_its_generations(store: ObjectStore, config: str, capsys: p
 def test_more_than_a_screen_is_counted(store: ObjectStore, config: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Twenty lines of each table, then how many more; JSON has all."""
     wide = TopicSpec("wide", partitions=25)
-    backup = Backup.claim(store, topics=[wide])
-    backup.commit(records("wide", 0, range(3)))
-    backup.complete()
+    Backup.completed(store, records("wide", 0, range(3)), topics=[wide])
     assert run(["describe", "1", "-c", config]) == 0
     text = capsys.readouterr().out
     assert "… and 5 more partitions: -o json lists all" in text

@@ -45,13 +45,11 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def handed_over(store: ObjectStore) -> None:
     """One handover, with a taint, a restart and a part that stays."""
-    old = Backup.claim(store, topics=[ORDERS, TopicSpec("gone")], incarnation="11111111-first")
-    old.commit(records("orders", 0, range(5)))
-    old.complete()
+    old = Backup.completed(
+        store, records("orders", 0, range(5)), topics=[ORDERS, TopicSpec("gone")], incarnation="11111111-first"
+    )
     old.taint("orders", 0, 5, reason="read too late")
-    new = Backup.claim(store, topics=[ORDERS], number=2, instance="b")
-    new.commit(records("orders", 0, range(5)))
-    new.complete()
+    Backup.completed(store, records("orders", 0, range(5)), number=2, instance="b")
     time.sleep(0.005)  # times have milliseconds; in the same one, the older generation's events come first
     old.seal()
     going = old.clearing({old.key("gone", 0): "its last backup is kept"})
@@ -150,8 +148,7 @@ def test_a_restart_and_a_janitor_are_told_apart(
     store: ObjectStore, config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """TAKEOVER makes another process of the instance its writer; what a stranger wrote has no instance."""
-    old = Backup.claim(store, topics=[ORDERS], incarnation="first")
-    old.commit(records("orders", 0, range(5)))
+    old = Backup.begun(store, records("orders", 0, range(5)), incarnation="first")
     for incarnation, kind in (("second", EntryKind.TAKEOVER), ("janitor", EntryKind.REWRITE)):
         writer = ChainWriter(store, ChainReader(store, PAIR).load(1), incarnation, stop=threading.Event())
         old.writer = writer
@@ -170,7 +167,7 @@ def test_a_checkpoint_is_named_and_a_whole_clearing_keeps_nothing() -> None:
     chain.seal().clearing().cleared()
     chronicler = HistoryRecorder(chain.state.claim, routine=False)
     for entry in chain.entries:
-        chronicler.take(entry)
+        chronicler.record_entry(entry)
     told = {one.event: one.reason for one in chronicler.happenings}
     assert told["CHECKPOINT"] == "checkpoint nightly"
     assert (told["CLEARING"], told["CLEARED"]) == ("2 partitions go", "2 partitions went")

@@ -30,8 +30,9 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
 
 def generation(store: ObjectStore, pair: str, number: int, instance: str, *, complete: bool = True) -> Backup:
     """A generation of a pair with ten records."""
-    backup = Backup.claim(store, topics=[ORDERS], number=number, instance=instance, pair=pair)
-    backup.commit(records("orders", 0, range(10)))
+    backup = Backup.begun(
+        store, records("orders", 0, range(10)), topics=[ORDERS], number=number, instance=instance, pair=pair
+    )
     if complete:
         backup.complete()
     return backup

@@ -19,7 +19,7 @@ from tandem.controller.cli.main import run
 from tandem.controller.cli.options.key_format import KeyFormat
 from tandem.sink.store import open_store
 from tandem.sink.store.chain.chain_reader import ChainReader
-from tandem.spark_jobs.datasource.export import place
+from tandem.spark_jobs.datasource.export import target_url
 from tandem.spark_jobs.reading.key_history import history
 
 ODD = [
@@ -42,10 +42,11 @@ ODD = [
 def root(tmp_path: Path) -> str:
     """A backup of three commits: objects of their own, and a journal."""
     (tmp_path / "store").mkdir()
-    backup = Backup.claim(
-        open_store((tmp_path / "store").as_uri()), topics=[TopicSpec("orders", 3), TopicSpec("odd", 2)]
+    backup = Backup.begun(
+        open_store((tmp_path / "store").as_uri()),
+        records("orders", 0, range(30), keys=10, tombstones=[13]),
+        topics=[TopicSpec("orders", 3), TopicSpec("odd", 2)],
     )
-    backup.commit(records("orders", 0, range(30), keys=10, tombstones=[13]))
     backup.commit(records("orders", 1, range(20), keys=10) + ODD, journal=True)
     backup.complete()
     backup.commit(records("orders", 0, range(30, 40), keys=10))
@@ -168,12 +169,12 @@ def test_what_keys_and_values_look_like() -> None:
 
 def test_where_an_export_goes(tmp_path: Path) -> None:
     """Paths of this machine become `file:`, with spaces as they are; URLs are Spark's business."""
-    assert place(str(tmp_path / "a b")) == f"file://{tmp_path}/a b"
-    assert place(f"file:{tmp_path}/x") == place(f"file://{tmp_path}/x") == f"file://{tmp_path}/x"
-    assert place("s3a://bucket/x") == "s3a://bucket/x"
-    assert place("x").startswith("file:///")
+    assert target_url(str(tmp_path / "a b")) == f"file://{tmp_path}/a b"
+    assert target_url(f"file:{tmp_path}/x") == target_url(f"file://{tmp_path}/x") == f"file://{tmp_path}/x"
+    assert target_url("s3a://bucket/x") == "s3a://bucket/x"
+    assert target_url("x").startswith("file:///")
     with pytest.raises(ConfigError, match="TDM-P022") as refused:
-        place("s3a://AKIA:hush@bucket/x")
+        target_url("s3a://AKIA:hush@bucket/x")
     assert "hush" not in str(refused.value)
 
 

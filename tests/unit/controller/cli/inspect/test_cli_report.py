@@ -24,9 +24,9 @@ def store(tmp_path: Path) -> ObjectStore:
     (tmp_path / "store").mkdir()
     store = open_store((tmp_path / "store").as_uri())
     for number, instance in ((1, "a"), (2, "b")):
-        backup = Backup.claim(store, topics=[ORDERS], number=number, instance=instance)
-        backup.commit(records("orders", 0, range(50)))
-        backup.complete()
+        backup = Backup.completed(
+            store, records("orders", 0, range(50)), topics=[ORDERS], number=number, instance=instance
+        )
         if number == 1:
             backup.seal()
             backup.append(EntryKind.CLEARED, clearing=backup.clearing())

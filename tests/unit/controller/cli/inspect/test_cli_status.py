@@ -32,10 +32,9 @@ ORDERS = TopicSpec("orders", partitions=2)
 
 def completed(store: ObjectStore, number: int = 1, instance: str = "a") -> Backup:
     """A generation that is COMPLETE."""
-    backup = Backup.claim(store, topics=[ORDERS], number=number, instance=instance)
-    backup.commit(records("orders", 0, range(1500), tombstones=[3]))
-    backup.complete()
-    return backup
+    return Backup.completed(
+        store, records("orders", 0, range(1500), tombstones=[3]), topics=[ORDERS], number=number, instance=instance
+    )
 
 
 def test_healthy(store: ObjectStore, config: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -137,8 +136,7 @@ def drawn(store: ObjectStore, heard: object, capsys: pytest.CaptureFixture[str])
 
 def test_what_is_missing_is_named_up_to_five(store: ObjectStore, capsys: pytest.CaptureFixture[str]) -> None:
     """The first obstacles by name, then how many more."""
-    backup = Backup.claim(store, topics=[ORDERS])
-    backup.commit(records("orders", 0, range(3)))
+    Backup.begun(store, records("orders", 0, range(3)), topics=[ORDERS])
     found = overview(sight(store, heard_s={"a": 1, "b": 1}, topics=[ORDERS, TopicSpec("new", partitions=7)]))
     output.show(kind="Status", body={}, output=output.OutputFormat.TABLE, tables=_tables(found, s3_only=False))
     text = capsys.readouterr().out

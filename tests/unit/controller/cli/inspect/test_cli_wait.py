@@ -37,9 +37,7 @@ BOTH = {"a": 1.0, "b": 2.0}
 
 def begun(store: ObjectStore, number: int = 1, instance: str = "a") -> Backup:
     """A generation that is being built."""
-    backup = Backup.claim(store, topics=[ORDERS], number=number, instance=instance)
-    backup.commit(records("orders", 0, range(10)))
-    return backup
+    return Backup.begun(store, records("orders", 0, range(10)), topics=[ORDERS], number=number, instance=instance)
 
 
 def completed(store: ObjectStore, number: int = 1, instance: str = "a") -> Backup:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 from golden.encrypted import KEY, KEY_TEXT
-from support.backups.build_backup import PAIR, Backup, TopicSpec, records
+from support.backups.build_backup import PAIR, Backup, records
 from support.pages import documents
 
 from tandem.backup_avro.record.chunk_cipher import key_id
@@ -30,8 +30,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     root = tmp_path / "store"
     root.mkdir()
     store = open_store(root.as_uri(), StoreAccess(encryption=KeySettings(key_file=str(tmp_path / "old"))))
-    backup = Backup.claim(store, topics=[TopicSpec("t")])
-    backup.commit(records("t", 0, range(5)))
+    backup = Backup.begun(store, records("t", 0, range(5)))
     for number, keys in ((1, KeyRing(KeySettings(key_file=str(tmp_path / "new")))), (2, NO_KEYS)):
         store.keys = keys  # type: ignore[attr-defined]  # it is a file store
         backup.commit(records("t", 0, range(5 * number, 5 * number + 5)))

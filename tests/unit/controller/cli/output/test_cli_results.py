@@ -13,7 +13,6 @@ from tandem.sink.store.object_store import StoreTransientError
 
 
 def drilled(at: int) -> JobOutcome:
-    """A clean drill."""
     return JobOutcome(
         kind=JobKind.DRILL, pair=PAIR, at=at, by="me", clean=True, what="all", findings=0, records=1, bytes=1
     )

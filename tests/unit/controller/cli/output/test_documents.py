@@ -17,8 +17,8 @@ from support.pages import documents
 from support.pages.command_tree import commands
 
 from tandem.controller.cli.main import ALIASES, run
-from tandem.controller.cli.output import schemas
-from tandem.controller.cli.output.documents import DOCUMENTS
+from tandem.controller.cli.reference import schemas
+from tandem.controller.cli.reference.documents import DOCUMENTS
 from tandem.sink.store import ObjectStore, open_store
 from tandem.sink.store.chain import checkpoints
 from tandem.sink.store.chain.chain_writer import now_ms
@@ -28,7 +28,7 @@ CAMEL = re.compile(r"[a-z]+(?:[A-Z0-9][a-z0-9]*)*")
 
 
 def test_the_committed_schemas_are_those_of_the_code() -> None:
-    """`python -m tandem.controller.cli.output.schemas` would change nothing."""
+    """`python -m tandem.controller.cli.reference.schemas` would change nothing."""
     made = {name: schemas.text(schema) for name, schema in schemas.schemas().items()}
     assert {path.name: path.read_text() for path in documents.FOLDER.iterdir()} == made
 
@@ -87,9 +87,9 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (tmp_path / "store").mkdir()
     store = open_store((tmp_path / "store").as_uri())
     for number, instance in ((1, "a"), (2, "b")):
-        backup = Backup.claim(store, topics=[ORDERS], number=number, instance=instance)
-        backup.commit(records("orders", 0, range(10), tombstones=[3]))
-        backup.complete()
+        backup = Backup.completed(
+            store, records("orders", 0, range(10), tombstones=[3]), topics=[ORDERS], number=number, instance=instance
+        )
     backup.taint("orders", 1, 0)
     checkpoint(store)
     path = tmp_path / "a.yaml"

@@ -11,6 +11,7 @@ from tandem.controller.cli.main import run
 from tandem.controller.cli.options.key_format import KeyFormat
 from tandem.controller.cli.options.target_cluster import target_properties
 from tandem.controller.cli.restore.options import (
+    BatchCodec,
     Excluded,
     RestoreArguments,
     ShapeArguments,
@@ -20,6 +21,7 @@ from tandem.controller.cli.restore.options import (
     write_plan,
 )
 from tandem.sink.process import log
+from tandem.sink.transcode.batch import Compression
 from tandem.spark_jobs.restore.plan.options import ExactPlan, RestoreOptions
 from tandem.spark_jobs.restore.plan.partitioner import Partitioner
 from tandem.spark_jobs.restore.plan.plan import RestorePlan
@@ -92,6 +94,8 @@ def test_settings_of_topics() -> None:
     for wrong in ("retention.ms=-2", "retention.ms=", "max.message.bytes=2147483648", "retention.ms=--1"):
         with pytest.raises(ConfigError, match="TDM-C037"):
             _options(topic_config=[wrong])
+    assert _options(compression=BatchCodec.LZ4).compression is Compression.LZ4
+    assert _options().compression is None
     assert _options(rate="50MiB/s").bytes_per_second == _options(rate="50MiB").bytes_per_second == 50 * 2**20
 
 

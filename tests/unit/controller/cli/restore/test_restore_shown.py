@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from support.backups.build_backup import PAIR, Backup, TopicSpec, records
+from support.backups.build_backup import PAIR, Backup, records
 from support.pipeline.doubles import MemoryStore
 from support.restores.restore_plans import make_plan
 
@@ -22,9 +22,7 @@ from tandem.spark_jobs.restore.plan.record_changes import NOTHING, RecordChanges
 
 def _report(shape: RecordChanges, *, written: int, left_out: int) -> RestoreReport:
     store = MemoryStore()
-    backup = Backup.claim(store, topics=[TopicSpec("orders")])
-    backup.commit(records("orders", 0, range(40)))
-    backup.complete()
+    Backup.completed(store, records("orders", 0, range(40)))
     plan = make_plan(ChainReader(store, PAIR).refresh(), pair=PAIR, naming=TopicNaming())
     done = LoadResult(
         topic="orders",

@@ -125,8 +125,7 @@ def test_commands_are_those_of_who_reads_them(store: MemoryStore) -> None:
 def test_catch_up(store: MemoryStore) -> None:
     """How far the first reading is, for the eye and in words."""
     built(store)
-    second = Backup.claim(store, topics=[ORDERS], number=2, instance="b")
-    second.commit(records("orders", 0, range(5)))
+    Backup.begun(store, records("orders", 0, range(5)), topics=[ORDERS], number=2, instance="b")
     at = now_ms(store)
     b = message(
         instance="b", at=at, state="Catch-up", generation=2, details={"phase": "scanning", "base_remaining": "12345"}
@@ -148,8 +147,7 @@ def test_catch_up(store: MemoryStore) -> None:
 
 def test_nothing_is_complete_yet(store: MemoryStore) -> None:
     """A first build: no restore, no window, and the partitions of what is built."""
-    first = Backup.claim(store, topics=[ORDERS])
-    first.commit(records("orders", 0, range(5)))
+    Backup.begun(store, records("orders", 0, range(5)), topics=[ORDERS])
     told = drawn(sight(store, listener=heard(store, "Catch-up"), topics=[ORDERS]))
     assert told.texts("h2")[0] == "▲ 1 problem"
     assert "A restore is not possible." in told.text
@@ -306,9 +304,7 @@ def test_ten_thousand_partitions_are_bounded(store: MemoryStore) -> None:
 def test_whatever_comes_from_outside_is_text(store: MemoryStore, draw: object) -> None:
     """Topic names, messages, reasons, owners of pins: markup and control characters are shown, not used."""
     evil = TopicSpec(f"{NASTY}\u202egnp.exe\x07", partitions=1)
-    backup = Backup.claim(store, topics=[evil, ORDERS], instance=f"{NASTY}i")
-    backup.commit(records("orders", 0, range(3)))
-    backup.complete()
+    backup = Backup.completed(store, records("orders", 0, range(3)), topics=[evil, ORDERS], instance=f"{NASTY}i")
     backup.taint(evil.name, 0, 0, reason=f"{NASTY}r")
     backup.append(EntryKind.CONFIRM, head_at=now_ms(store), reason=NASTY)
     hanging = f"{evil.name}-0".split()

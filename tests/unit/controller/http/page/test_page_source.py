@@ -40,9 +40,7 @@ SOON_S = 20.0
 def store(tmp_path: Path) -> ObjectStore:
     (tmp_path / "store").mkdir()
     store = open_store((tmp_path / "store").as_uri())
-    backup = Backup.claim(store, topics=[ORDERS])
-    backup.commit(records("orders", 0, range(20)))
-    backup.complete()
+    Backup.completed(store, records("orders", 0, range(20)), topics=[ORDERS])
     return store
 
 
@@ -50,7 +48,7 @@ def store(tmp_path: Path) -> ObjectStore:
 def watched(config: Config, store: ObjectStore) -> Look:
     """What an instance knows that has read its store once and has heard its peer."""
     peers = PeerState(pair=PAIR, instances=("a", "b"), incarnation="now")
-    peers.note(message(instance="b", at=now_ms(store) - 1000, state="Passive"))
+    peers.note_message(message(instance="b", at=now_ms(store) - 1000, state="Passive"))
     view = known(config, store, peers=peers, topics=GuardedTopics(topics=(ORDERS.topic(),)))
     return lambda: view
 
@@ -228,7 +226,7 @@ def test_what_an_instance_knows_of_its_pair(config: Config, store: ObjectStore) 
         message(instance="b", at=at - 2000, state="Passive"),
         message(CoordinationEvent.ACTIVATE, instance="operator", at=at, target="b", generation=2, reason="rotation"),
     ):
-        here.peers.note(one)
+        here.peers.note_message(one)
     seen = pair_view(here)
     assert seen is not None
     assert seen.alive("a")

@@ -48,7 +48,6 @@ class Server:
                 return
 
     def close(self) -> None:
-        """Stop listening."""
         self._listener.close()
 
 
@@ -61,7 +60,6 @@ def greet(server: Server, config: dict[str, Any]) -> bytes:
 
 @pytest.fixture(scope="module")
 def authority() -> Authority:
-    """Who signs here."""
     return Authority("Tests")
 
 

@@ -48,7 +48,6 @@ class Clock:
         self.now = 1000.0
 
     def __call__(self) -> float:
-        """Return it."""
         return self.now
 
 
@@ -192,7 +191,6 @@ def provider() -> Iterator[TokenProvider]:
 
 
 def client_of(provider: TokenProvider, secret: str = SECRET) -> OidcSettings:
-    """Settings for it."""
     return OidcSettings(endpoint=provider.url, client_id="tandem", client_secret=secret, scope="kafka backup")
 
 

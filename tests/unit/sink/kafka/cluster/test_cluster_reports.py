@@ -38,12 +38,10 @@ class _Client:
         self.describe_configs: Callable[..., Any] | None = None
 
     def poll(self, _: float) -> None:
-        """Serve the callbacks."""
         while self.errors:
             self.tell(self.errors.popleft())
 
     def list_topics(self, **_: float) -> None:
-        """Know no broker."""
         raise KafkaException(_TIMED_OUT)
 
     def describe_cluster(self, *, request_timeout: float) -> Future[_Id]:

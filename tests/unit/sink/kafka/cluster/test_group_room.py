@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -15,8 +15,16 @@ from tandem.backup_avro.chain.json_codec import canonical, dump_group
 from tandem.controller.config import Config
 from tandem.controller.instance.guarded_cluster import GuardedCluster
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
-from tandem.sink.kafka.cluster.consumer_groups import MOST, CommittedOffset, CommittedOffsets, GroupOffsetBudget
-from tandem.sink.kafka.errors.cluster_errors import ClusterTransientError
+from tandem.sink.kafka.cluster.consumer_groups import (
+    MOST,
+    CommittedOffset,
+    CommittedOffsets,
+    GroupListing,
+    GroupOffsetBudget,
+    GroupType,
+)
+from tandem.sink.kafka.cluster.guarded_topics import ANY_GROUP
+from tandem.sink.kafka.errors.cluster_errors import ClusterDeniedError, ClusterTransientError, ClusterUnreachableError
 from tandem.sink.kafka.fetch.events import TopicPartition
 
 TOPIC = Topic(name="t", topic_id="1" * 36, partitions=128, replication_factor=1, config={})
@@ -96,12 +104,12 @@ class _Admin:
 
     def __init__(self) -> None:
         self.answer = CommittedOffsets(groups={}, failed={})
-        self.guarded: list[str] = []
+        self.asked: list[str] = []
 
-    def group_offsets(self, topics: Sequence[str], *, guards: Callable[[str], bool]) -> CommittedOffsets:
-        """Ask `guards` as the real one does."""
+    def group_offsets(self, topics: Sequence[str], groups: Iterable[str]) -> CommittedOffsets:
+        """Note for which groups it is asked."""
         assert list(topics) == ["t"]
-        self.guarded = [group for group in ("mine", "other") if guards(group)]
+        self.asked = list(groups)
         return self.answer
 
 
@@ -109,22 +117,24 @@ def test_what_is_left_out_is_told_once_and_not_kept() -> None:
     """A group without room has no offsets any more, one that could not be read has what it had; not all are asked."""
     admin = _Admin()
     config = SimpleNamespace(groups=SimpleNamespace(guards=lambda group: group == "mine"))
-    cluster = GuardedCluster(cast("ClusterAdmin", admin), cast("Config", config))
+    listing = GroupListing(groups=dict.fromkeys(("mine", "other"), GroupType.CLASSIC))
+    cluster = GuardedCluster(cast("ClusterAdmin", admin), cast("Config", config), list_groups=lambda: listing)
 
     def ask() -> tuple[Mapping[str, Any], list[str]]:
         with capture_logs() as logs:
             found = cluster.group_offsets([TOPIC])
-        return found, [line["event"] for line in logs]
+        return found.offsets, [line["event"] for line in logs]
 
     assert ask() == ({}, [])
-    assert admin.guarded == ["mine"]
+    assert admin.asked == ["mine"]
     many = frozenset(f"g{number}" for number in range(12))
     admin.answer = CommittedOffsets(
         groups={"a": offsets(1, offset=5)}, failed={"f": ClusterTransientError("moves", code="TDM-X001")}, left_out=many
     )
     with capture_logs() as logs:
         found = cluster.group_offsets([TOPIC])
-    assert found == {
+    assert found.unrecorded == dict.fromkeys(sorted(many), "no room for its offsets")
+    assert found.offsets == {
         "a": (entries.GroupOffset(key=PartitionKey(TOPIC.topic_id, 0), offset=5, epoch=2**31 - 1, metadata=""),),
         "f": None,
     } | dict.fromkeys(many, ())
@@ -136,3 +146,41 @@ def test_what_is_left_out_is_told_once_and_not_kept() -> None:
     assert ask() == (dict.fromkeys(many, ()), [])
     admin.answer = CommittedOffsets(groups={}, failed={})
     assert ask() == ({}, ["there is room for the offsets of all consumer groups again"])
+
+
+def test_groups_without_recorded_positions_are_named() -> None:
+    """Share groups, types of later releases and denied groups, each with the reason; no group that is not guarded."""
+    admin = _Admin()
+    admin.answer = CommittedOffsets(
+        groups={},
+        failed={
+            "d": ClusterDeniedError("no", code="TDM-K052"),
+            "moves": ClusterTransientError("moves", code="TDM-K055"),
+        },
+    )
+    groups: dict[str, GroupType | str] = {"c": GroupType.CONSUMER, "d": GroupType.CLASSIC, "moves": GroupType.STREAMS}
+    listing = GroupListing(
+        groups=groups | {"s": GroupType.SHARE, "x": "Quantum", "not-mine": GroupType.SHARE},
+        failed={2: ClusterUnreachableError("down", code="TDM-K051")},
+    )
+    config = SimpleNamespace(groups=SimpleNamespace(guards=lambda group: group != "not-mine"))
+    cluster = GuardedCluster(cast("ClusterAdmin", admin), cast("Config", config), list_groups=lambda: listing)
+    found = cluster.group_offsets([TOPIC])
+    assert admin.asked == ["c", "d", "moves"]
+    assert found.offsets == {"d": None, "moves": None, ANY_GROUP: None}
+    assert found.unrecorded == {
+        "d": "not allowed: grant Describe on it",
+        "s": "share group",
+        "x": "group of the unknown type Quantum",
+    }
+
+
+def test_names_of_groups_do_not_fill_an_entry() -> None:
+    """Anyone who may join a share group may make ten thousand: some are named, the others counted."""
+    listing = GroupListing(groups={f"s{number:05}": GroupType.SHARE for number in range(10_000)})
+    config = SimpleNamespace(groups=SimpleNamespace(guards=lambda _: True))
+    cluster = GuardedCluster(cast("ClusterAdmin", _Admin()), cast("Config", config), list_groups=lambda: listing)
+    found = cluster.group_offsets([TOPIC])
+    assert len(found.unrecorded) == 201
+    assert found.unrecorded[ANY_GROUP] == "9800 more"
+    assert found.offsets == {}

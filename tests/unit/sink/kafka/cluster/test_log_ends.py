@@ -22,7 +22,6 @@ class Growing:
         self.asked: list[bool] = []
 
     def list_offsets(self, wanted: Any, *, read_committed: bool) -> dict[TopicPartition, tuple[int, int]]:
-        """Answer, and grow."""
         self.asked.append(read_committed)
         self.end += 5
         return {TopicPartition(*place): (7 if read_committed and place[1] == 1 else self.end, 0) for place in wanted}

@@ -20,7 +20,7 @@ from support.pipeline.pipelines import T0, Bench, Log, bare_context, through
 from tandem.backup_avro.chain.entries import EntryKind, GroupOffset, Topic
 from tandem.backup_avro.documents import checkpoint
 from tandem.backup_avro.selection.completion import obstacles
-from tandem.backup_avro.selection.coverage import GuardedPartitions, clearing, uncovered, unguarded
+from tandem.backup_avro.selection.coverage import GuardedPartitions, clearing, topics_to_mark, uncovered_partitions
 from tandem.controller.config import Config
 from tandem.controller.instance.checkpoint_keeper import _unprovable
 from tandem.controller.instance.guarded_cluster import GuardedCluster, as_guarded
@@ -236,7 +236,7 @@ def test_what_is_denied_has_to_be_covered_to_be_sealed_and_cleared() -> None:
     """A generation of a life of the pair that could not read it stands for nothing of it."""
     one, two = complete_generation(1, {T: 10, U: 10}), complete_generation(2, {T: 20}, instance="b")
     seen = denied_u(one, two)
-    assert uncovered(two.state, one.state, seen) == [U]
+    assert uncovered_partitions(two.state, one.state, seen) == [U]
     assert clearing(one.state, [two.state], seen) is None
     assert clearing(one.state, [two.state], seen, released=[U]) is None, "it may be guarded still: it is to be covered"
     both = complete_generation(2, {T: 20, U: 10}, instance="b")
@@ -258,8 +258,8 @@ def test_a_seal_says_nothing_new_of_what_is_denied(removed: bool) -> None:
     """Neither that it is gone, nor that it is there: what could not be proven then is to be asked later."""
     one = complete_generation(1, {T: 10, U: 10})
     one.commit({T: position(11)}, topics=(topic("u", removed=removed),))
-    assert unguarded(one.state, denied_u(one)) == ()
-    assert [item.removed for item in unguarded(one.state, guarded(topic()))] == ([] if removed else [True])
+    assert topics_to_mark(one.state, denied_u(one)) == ()
+    assert [item.removed for item in topics_to_mark(one.state, guarded(topic()))] == ([] if removed else [True])
 
 
 def test_no_checkpoint_is_lost_to_a_right() -> None:

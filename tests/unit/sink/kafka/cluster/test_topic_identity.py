@@ -15,14 +15,13 @@ from tandem.backup_avro.errors import PermanentError
 from tandem.controller.config import Config
 from tandem.controller.instance.guarded_cluster import GuardedCluster
 from tandem.sink.kafka.cluster import admin as cluster
-from tandem.sink.kafka.cluster import topic_ids
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.kafka.cluster.guarded_topics import GuardedTopics
 from tandem.sink.kafka.errors.cluster_errors import ClusterAnswerError, ClusterDeniedError, UnidentifiedTopicError
 from tandem.sink.kafka.fetch.assignment import Assignment
 from tandem.sink.kafka.fetch.events import TopicPartition
 from tandem.sink.kafka.fetch.leaders import apply_topic_views
-from tandem.sink.kafka.wire import requests
+from tandem.sink.kafka.wire import requests, topic_ids
 
 ZERO = "AAAAAAAAAAAAAAAAAAAAAA"
 ONE, TWO = "AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg"
@@ -39,7 +38,6 @@ class _Client:
         """Say nothing."""
 
     def list_topics(self, **_: float) -> object:
-        """Name them all."""
         return SimpleNamespace(topics=self.ids)
 
     def describe_topics(self, wanted: Any, **_: float) -> Mapping[str, Future[object]]:
@@ -47,7 +45,6 @@ class _Client:
         return {name: self._done(self._topic(name)) for name in wanted.topic_names}
 
     def describe_configs(self, resources: Any, **_: float) -> Mapping[Any, Future[object]]:
-        """Nothing is set."""
         return {resource: self._done({}) for resource in resources}
 
     def _topic(self, name: str) -> object:

@@ -10,12 +10,13 @@ import pytest
 from support.backups.chains import key, topic
 from support.pipeline.doubles import Event, ScriptedSource, fetched
 from support.pipeline.pipelines import QUICK, Bench, at_work, through
+from support.pipeline.waiting import until
 from support.records.strategies import batch
 
 from tandem.backup_avro.errors import DamagedError
 from tandem.backup_avro.record.current import Record
-from tandem.sink import clock
 from tandem.sink.kafka.fetch.events import AtHead, TopicPartition
+from tandem.sink.process import clock
 from tandem.sink.store.object_store import StoreRejectedError, StoreTransientError, StoreUnfitError
 from tandem.sink.write.topics_aside import TopicsAside
 
@@ -74,9 +75,7 @@ def test_a_topic_that_the_store_refuses_stops_no_other_one(
     pipeline = bench.start()
     bench.until(lambda state: key("u") in state.positions)
     u_grows(bench)
-    deadline = time.monotonic() + 5
-    while not pipeline.report().unread and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until(lambda: pipeline.report().unread)
     report = pipeline.report()
     assert report.error is None
     assert report.unread == 1
@@ -87,9 +86,7 @@ def test_a_topic_that_the_store_refuses_stops_no_other_one(
     assert key() not in bench.chain().positions
     bench.store.before = lambda _operation, _name: None
     assert bench.stored(bench.until(through(10))) == list(range(10))
-    deadline = time.monotonic() + 5
-    while pipeline.report().unread and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until(lambda: not pipeline.report().unread)
     assert (pipeline.report().unread, pipeline.report().trouble, pipeline.report().aside) == (0, (), ())
 
 
@@ -98,9 +95,7 @@ def test_a_topic_that_is_refused_later_goes_on_where_the_chain_ends(
 ) -> None:
     """What was committed of it stays; what was not is read again."""
     monkeypatch.setattr("tandem.sink.write.topics_aside._FIRST_REST_S", 0.3)
-    bench.log.append(0, 1)
-    bench.start()
-    bench.until(through(2))
+    bench.read(0, 1)
     refuse(bench, REFUSED)
     bench.log.append(2, 3)
     u_grows(bench)
@@ -112,9 +107,7 @@ def test_a_topic_that_is_refused_later_goes_on_where_the_chain_ends(
 
 def test_a_store_that_takes_nothing_at_all_ends_the_pipeline(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """That is no topic's fault: whoever runs the instance has to see it, and it is started again."""
-    bench.log.append(0, 1)
-    pipeline = bench.start()
-    bench.until(through(2))
+    pipeline = bench.read(0, 1)
 
     def probe(prefix: str) -> tuple[str, ...]:
         assert prefix.endswith("/generation=00000001/")
@@ -123,9 +116,7 @@ def test_a_store_that_takes_nothing_at_all_ends_the_pipeline(bench: Bench, monke
     monkeypatch.setattr(bench.store, "probe", probe)
     refuse(bench, REFUSED)
     bench.log.append(2)
-    deadline = time.monotonic() + 5
-    while pipeline.error is None and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until(lambda: pipeline.error is not None)
     assert pipeline.error is REFUSED
 
 
@@ -135,9 +126,7 @@ def test_a_journal_that_is_refused_is_no_single_topics_fault(bench: Bench) -> No
     bench.log.append(0, 1)
     refuse(bench, REFUSED, also=lambda name: "/journal/" in name)
     pipeline = bench.start()
-    deadline = time.monotonic() + 5
-    while pipeline.error is None and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until(lambda: pipeline.error is not None)
     assert pipeline.error is REFUSED
 
 
@@ -194,9 +183,7 @@ def test_a_store_that_fails_for_all_is_waited_for(
     monkeypatch.setattr("tandem.sink.write.commit._RETRY_S", 0.01)
     monkeypatch.setattr("tandem.sink.write.commit._PATIENCE_S", 0.05)
     bench.policy = replace(QUICK, max_objects=max_objects)
-    bench.log.append(0, 1)
-    pipeline = bench.start()
-    bench.until(through(2))
+    pipeline = bench.read(0, 1)
     asked: list[str] = []
 
     def probe(prefix: str) -> tuple[str, ...]:
@@ -206,9 +193,7 @@ def test_a_store_that_fails_for_all_is_waited_for(
     monkeypatch.setattr(bench.store, "probe", probe)
     refuse(bench, FAILS, also=lambda name: name.endswith(".avro"))
     bench.log.append(2, 3)
-    deadline = time.monotonic() + 5
-    while len(asked) < 3 and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until(lambda: len(asked) >= 3)
     assert len(asked) >= 3
     assert pipeline.report().trouble == (f"what was read is not stored yet: {FAILS}",)
     bench.store.before = lambda _operation, _name: None
@@ -224,32 +209,24 @@ def test_a_journal_that_fails_for_ever_is_begun_anew(bench: Bench, monkeypatch: 
     bench.log.append(0, 1)
     refuse(bench, FAILS, also=lambda name: "/journal/" in name)
     pipeline = bench.start()
-    deadline = time.monotonic() + 5
-    while pipeline.error is None and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until(lambda: pipeline.error is not None)
     assert pipeline.error is FAILS
 
 
 def test_a_partition_that_can_not_be_read_is_counted_and_named_first(bench: Bench) -> None:
     """Message formats, compressions and batches that nobody can read: all else is committed as before."""
-    bench.log.append(0, 1)
-    pipeline = bench.start()
-    bench.until(through(2))
+    pipeline = bench.read(0, 1)
     bench.log.spoilt = True
     bench.log.append(2)
-    deadline = time.monotonic() + 5
-    while not pipeline.report().unread and time.monotonic() < deadline:
-        time.sleep(0.01)
-    pipeline._context.say("later", "something else")
+    until(lambda: pipeline.report().unread)
+    pipeline._context.report_trouble("later", "something else")
     report = pipeline.report()
     assert report.unread == 1
     assert report.trouble[0].startswith("topic t, partition 0, record batch at offset 2: ")
     assert report.trouble[1:] == ("something else",)
     u_grows(bench)
     bench.cluster.topics.pop("t")
-    deadline = time.monotonic() + 5
-    while pipeline.report().unread and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until(lambda: not pipeline.report().unread)
     assert pipeline.report().unread == 0
 
 
@@ -257,10 +234,10 @@ def test_what_can_not_be_read_is_named_up_to_five(bench: Bench) -> None:
     """A heartbeat has room for a few troubles, and one more number says how many there are."""
     pipeline = bench.start()
     for number in range(7):
-        pipeline._context.say_damaged(
+        pipeline._context.report_damaged(
             TopicPartition("x", number), DamagedError(f"x-{number}: bad", code="TDM-X001"), tail=True
         )
-        pipeline._context.say_damaged(
+        pipeline._context.report_damaged(
             TopicPartition("x", number), DamagedError(f"x-{number}: bad", code="TDM-X001"), tail=True
         )
     report = pipeline.report()
@@ -273,13 +250,13 @@ def test_a_topic_rests_longer_each_time() -> None:
     aside = TopicsAside()
     for times, rest_s in enumerate((60.0, 120.0, 240.0)):
         aside.set_aside("id", name="t", why="no", now=1000.0 * times)
-        assert aside.rests("id", 1000.0 * times + rest_s - 1)
-        assert not aside.rests("id", 1000.0 * times + rest_s)
+        assert aside.is_set_aside("id", 1000.0 * times + rest_s - 1)
+        assert not aside.is_set_aside("id", 1000.0 * times + rest_s)
     for _ in range(20):
         aside.set_aside("id", name="t", why="no", now=0.0)
-    assert aside.rests("id", 3599.0)
-    assert not aside.rests("id", 3600.0)
-    aside.keep({"id", "other"})
+    assert aside.is_set_aside("id", 3599.0)
+    assert not aside.is_set_aside("id", 3600.0)
+    aside.forget_unguarded({"id", "other"})
     aside.committed({"other"})
     assert "id" in aside
     aside.committed({"id"})
@@ -287,6 +264,6 @@ def test_a_topic_rests_longer_each_time() -> None:
     for number in range(7):
         aside.set_aside(f"{number}", name=f"t{number}", why=f"why {number}", now=0.0)
     assert str(aside.trouble).endswith(": t0: why 0; t1: why 1; t2: why 2; t3: why 3; t4: why 4; and 2 more")
-    aside.keep({"3"})
+    aside.forget_unguarded({"3"})
     assert len(aside) == 1
-    assert not aside.rests("4", 0.0)
+    assert not aside.is_set_aside("4", 0.0)

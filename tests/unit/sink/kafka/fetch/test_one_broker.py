@@ -14,7 +14,6 @@ import kafka.errors as kafka_errors
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from tandem.sink import clock
 from tandem.sink.kafka.cluster import admin as cluster
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.kafka.errors.cluster_errors import ClusterAuthenticationError, ClusterTransientError
@@ -24,6 +23,7 @@ from tandem.sink.kafka.fetch.fetcher import RawFetcher
 from tandem.sink.kafka.lookup.log_ends import LogLookups
 from tandem.sink.kafka.wire import requests
 from tandem.sink.kafka.wire.connections import Connections, open_connections
+from tandem.sink.process import clock
 
 _T = [TopicPartition("t", n) for n in range(3)]
 _SERVERS = "b1:9093,b2:9093,b3:9093"
@@ -241,7 +241,7 @@ def test_a_position_inside_of_the_log_that_a_broker_calls_out_of_range(
     place = TopicPartition("t", 0)
     fetcher.assign(place, 5, last_epoch)
     part = fetcher._assignment.parts[place]
-    fetcher._assignment.rest(part)
+    fetcher._assignment.leave_out_until_seek(part)
 
     async def offsets(_: object, at: int, __: object) -> dict[TopicPartition, tuple[int, int]]:
         return {place: (0 if at == requests.EARLIEST else 9, -1)}
@@ -253,7 +253,7 @@ def test_a_position_inside_of_the_log_that_a_broker_calls_out_of_range(
 
     fetcher._lookups.offsets = offsets  # type: ignore[method-assign,assignment]  # the answer of this test
     fetcher._lookups.epoch_ends = ends  # type: ignore[method-assign,assignment]  # likewise
-    asyncio.run(fetcher._tell_out_of_range(part, part.serial))
+    asyncio.run(fetcher._report_out_of_range(part, part.serial))
     [fault] = [event for event in fetcher.poll(0.0) if isinstance(event, FetchFault)]
     assert fault.kind is kind
     if kind is FaultKind.OUT_OF_RANGE:
@@ -297,7 +297,6 @@ class Three(LogLookups):
         """No time goes by."""
 
     async def refresh(self, topics: Sequence[str]) -> None:
-        """One broker answers."""
         del topics
         self.views["t"] = self.view
 
@@ -309,7 +308,6 @@ class Three(LogLookups):
         return Answer([(_T[node_id - 1], ErrorCode.NONE, 100, -1)])
 
     async def epoch_ends(self, node: int, asks: Sequence[Any]) -> list[tuple[TopicPartition, int, int, int]]:
-        """Where epochs end."""
         if node == 3:
             raise self.error
         return [(tp, ErrorCode.NONE, 3, 100) for tp, *_ in asks]
@@ -355,7 +353,6 @@ class Client:
             self.tell(KafkaError(KafkaError._AUTHENTICATION, "b3: invalid credentials"))
 
     def list_topics(self, **_: float) -> Any:
-        """Ask any broker."""
         self.listings += 1
         if not self.others_answer:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))

@@ -10,7 +10,6 @@ from uuid import UUID
 
 import pytest
 
-from tandem.sink.kafka.cluster import topic_ids
 from tandem.sink.kafka.errors.error_codes import ErrorCode
 from tandem.sink.kafka.fetch.assignment import AssignedPartition, Assignment, LeaderBroker, backoff
 from tandem.sink.kafka.fetch.empty_answers import ANSWERS, SECONDS
@@ -18,7 +17,7 @@ from tandem.sink.kafka.fetch.events import AtHead, FaultKind, Fetched, FetchFaul
 from tandem.sink.kafka.fetch.leaders import CONFIRM_MISSING, DENIED_RETRY, MISSING_RETRY, apply_topic_views
 from tandem.sink.kafka.fetch.responses import UNCLEAR, ResponseReader, due_probe
 from tandem.sink.kafka.fetch.sessions import PartitionRequest
-from tandem.sink.kafka.wire import requests
+from tandem.sink.kafka.wire import requests, topic_ids
 
 ID = UUID(int=1)
 OTHER_ID = UUID(int=2)
@@ -84,10 +83,10 @@ class Rig:
 
     def exchange(self, answer: SimpleNamespace, *, after: float = 0.1, patience_s: float = 0.0) -> list[Any]:
         """Send a request of the session, take its answer, return the events."""
-        self.answers.asked(self.broker, self.broker.session.next_request())
+        self.answers.note_request(self.broker, self.broker.session.next_request())
         sent = self.now
         self.now += after
-        self.answers.take(
+        self.answers.process_response(
             self.broker, answer, requested_at=sent, received_at=self.now, probed=None, patience_s=patience_s
         )
         return self.assignment.take_events()
@@ -99,7 +98,7 @@ class Rig:
         self.now = max(self.now, due)
         probed = dict(due_probe(self.broker, self.now))
         assert list(probed) == [TopicPartition("t", answer.partition_index)]
-        self.answers.take(
+        self.answers.process_response(
             self.broker, response(answer, session_id=0), requested_at=self.now, received_at=self.now, probed=probed
         )
         [fetched] = self.assignment.take_events()
@@ -188,7 +187,7 @@ def test_no_request_while_records_wait() -> None:
     rig = Rig()
     rig.broker.session.next_request()
     answer = response(data(A, high_watermark=1, records=b"x"), data(B), data(C))
-    rig.answers.take(rig.broker, answer, requested_at=100, received_at=101, probed=None)
+    rig.answers.process_response(rig.broker, answer, requested_at=100, received_at=101, probed=None)
     assert rig.broker.buffered
     rig.assignment.take_events()
     assert not rig.broker.buffered
@@ -212,7 +211,7 @@ def test_a_late_answer_is_void() -> None:
     rig.assignment.pause(rig.part(B), paused=True)
     rig.assignment.unassign(C)
     answer = response(*(data(tp, high_watermark=3, records=b"x") for tp in (A, B, C)))
-    rig.answers.take(rig.broker, answer, requested_at=100, received_at=101, probed=None)
+    rig.answers.process_response(rig.broker, answer, requested_at=100, received_at=101, probed=None)
     assert rig.assignment.take_events() == []
     assert not rig.part(A).held
 
@@ -222,7 +221,7 @@ def test_events_that_wait_do_not_outlive_a_seek() -> None:
     rig = Rig()
     rig.broker.session.next_request()
     answer = response(data(A), data(B, high_watermark=3, records=b"x"), data(C))
-    rig.answers.take(rig.broker, answer, requested_at=100, received_at=101, probed=None)
+    rig.answers.process_response(rig.broker, answer, requested_at=100, received_at=101, probed=None)
     rig.assignment.seek(rig.part(A), 0, -1)
     rig.assignment.seek(rig.part(B), 1, -1)
     events = rig.assignment.take_events()
@@ -236,7 +235,7 @@ def test_paused_while_it_waits() -> None:
     rig = Rig()
     rig.broker.session.next_request()
     answer = response(data(A, high_watermark=3, records=b"x"), data(B), data(C))
-    rig.answers.take(rig.broker, answer, requested_at=100, received_at=101, probed=None)
+    rig.answers.process_response(rig.broker, answer, requested_at=100, received_at=101, probed=None)
     rig.assignment.pause(rig.part(A), paused=True)
     assert not [event for event in rig.assignment.take_events() if isinstance(event, Fetched) and event.partition == 0]
     rig.assignment.pause(rig.part(A), paused=False)
@@ -337,7 +336,7 @@ def test_a_broker_that_serves_one_partition_at_a_time_is_read_to_the_end() -> No
             data(tp, high_watermark=ends[tp], records=b"x" if tp == served and left[tp] else None)
             for tp in sorted(asked)
         ]
-        rig.answers.take(
+        rig.answers.process_response(
             rig.broker, response(*answer, session_id=session), requested_at=rig.now, received_at=rig.now, probed=probed
         )
         for event in rig.assignment.take_events():
@@ -353,7 +352,7 @@ def test_a_broker_that_serves_one_partition_at_a_time_is_read_to_the_end() -> No
         probe = due_probe(rig.broker, rig.now)
         if probe:
             serve(dict(probe).keys(), session=0, probed=dict(probe))
-        rig.answers.asked(rig.broker, rig.broker.session.next_request())
+        rig.answers.note_request(rig.broker, rig.broker.session.next_request())
         serve(rig.broker.session.sent.keys(), session=5, probed=None)
     assert set(left.values()) == {0}
 
@@ -369,7 +368,7 @@ def test_an_answer_that_is_dropped_leaves_no_end_behind(way: str) -> None:
     else:
         rig.assignment.pause(rig.part(A), paused=True)
     answer = response(data(A, high_watermark=3, records=b"x"))
-    rig.answers.take(rig.broker, answer, requested_at=100, received_at=101, probed=None)
+    rig.answers.process_response(rig.broker, answer, requested_at=100, received_at=101, probed=None)
     rig.assignment.pause(rig.part(A), paused=False)
     events = rig.exchange(response(data(B, high_watermark=3, records=b"x")))
     assert not [event for event in events if isinstance(event, AtHead) and A in event.partitions]
@@ -382,17 +381,17 @@ def test_what_stays_unclear_is_asked_for_alone() -> None:
     busy = data(B, high_watermark=1, records=b"x")
     rig.exchange(response(data(A, high_watermark=9), busy, data(C)))
     rig.part(B).held = False  # as if the caller were always faster than the broker
-    rig.assignment.place(rig.part(B))
+    rig.assignment.update_session(rig.part(B))
     for _ in range(3):
         rig.exchange(response(busy), after=0.1)
-        rig.assignment.let_go(rig.part(B))
-        rig.assignment.place(rig.part(B))
+        rig.assignment.request_again(rig.part(B))
+        rig.assignment.update_session(rig.part(B))
     assert due_probe(rig.broker, rig.now) == ()
     rig.now += UNCLEAR
     probe = dict(due_probe(rig.broker, rig.now))
     assert [(tp, ask.fetch_offset) for tp, ask in probe.items()] == [(A, 0)]
     assert due_probe(rig.broker, rig.now) == ()
-    rig.answers.take(
+    rig.answers.process_response(
         rig.broker,
         response(data(A, high_watermark=9), session_id=0),
         requested_at=rig.now,
@@ -416,7 +415,7 @@ def test_an_end_below_the_watermark_is_asked_for_again() -> None:
     rig.now += UNCLEAR
     probe = dict(due_probe(rig.broker, rig.now))
     assert list(probe) == [A]
-    rig.answers.take(
+    rig.answers.process_response(
         rig.broker,
         response(data(A, high_watermark=2), session_id=0),
         requested_at=rig.now,
@@ -572,7 +571,7 @@ def test_who_leads_is_told_wherever_it_is_read() -> None:
     rig = Rig()
     rig.exchange(response(data(A), data(B), data(C)))
     apply_topic_views(rig.assignment, [view((1, 4), (2, 4), (1, 3))], rig.now)
-    rig.assignment.tell(rig.part(), FaultKind.TRANSIENT, "of the old place", rig.now)
+    rig.assignment.add_fault(rig.part(), FaultKind.TRANSIENT, "of the old place", rig.now)
     for tp in (A, B):
         rig.assignment.seek(rig.part(tp), 7, 3)
     told = [(event.kind, event.partition) for event in rig.assignment.take_events() if isinstance(event, FetchFault)]

@@ -12,16 +12,16 @@ from support.pipeline.partition_progress import progress
 from support.pipeline.pipelines import bare_context
 
 from tandem.backup_avro.chain.entries import Base
-from tandem.sink import clock
 from tandem.sink.kafka.fetch.assignment import AssignedPartition, LeaderBroker
 from tandem.sink.kafka.fetch.events import FaultKind, FetchFault, TopicPartition
 from tandem.sink.kafka.fetch.fetcher import RawFetcher
 from tandem.sink.kafka.fetch.leaders import apply_topic_views
 from tandem.sink.kafka.wire import requests
+from tandem.sink.process import clock
 from tandem.sink.read.reader_context import reading
 from tandem.sink.read.scan.local_ranges import LocalRanges
 from tandem.sink.read.scan.plan import ScanPlan
-from tandem.sink.read.tail import TailLane
+from tandem.sink.read.tail import TailReader
 
 ID = UUID(int=1)
 TPS = [TopicPartition("t", number) for number in range(6)]
@@ -58,7 +58,6 @@ class OneBroker:
         self.request: Any = None
 
     def send(self, request: Any, *, node_id: int) -> Any:
-        """Take a request."""
         del node_id
         self.request, self.pending = request, Answer()
         return self.pending
@@ -211,7 +210,7 @@ def test_a_lane_sets_it_aside(*, tail: bool) -> None:
     source = SimpleNamespace(assign=lambda *_, **__: None, unassign=lambda _: None, seek=lambda *_: None)
     context.progress_of[tp] = followed = progress(scan=ScanPlan(Base(start=3, end=10, leader=1), limit_s=25.0))
     if tail:
-        lane = TailLane(context, source, patience_s=1.0)  # type: ignore[arg-type]  # what is needed of it
+        lane = TailReader(context, source, patience_s=1.0)  # type: ignore[arg-type]  # what is needed of it
         lane._fault(fault(tp), tp, followed)
     else:
         base = LocalRanges(context, source, parallel=1, rate=None)  # type: ignore[arg-type]  # likewise

@@ -227,13 +227,11 @@ class History:
             log.stable = log.high_watermark
 
     def open(self, tp: TopicPartition, _: int) -> None:
-        """A transaction begins."""
         if tp not in self.racing:
             self.open_txn.add(tp)
             self.broker.logs[tp].high_watermark += 1
 
     def close(self, tp: TopicPartition, amount: int) -> None:
-        """A transaction ends."""
         self.race(tp, amount)
         self.settle()
 

@@ -31,7 +31,6 @@ class Manager:
         self.sent: dict[int, Any] = {}
 
     def send(self, request: Any, *, node_id: int) -> Any:
-        """Note a request."""
         self.sent[node_id] = request
         return SimpleNamespace(add_callback=lambda *_: None, add_errback=lambda *_: None)
 
@@ -159,7 +158,7 @@ def test_the_fetchers_of_a_process_share_one_sum() -> None:
     for _ in range(3):
         for brokers in fetchers:
             for broker in brokers.values():
-                answers.ask(broker, brokers, most=MOST)
+                answers.reserve_bytes(broker, brokers, most=MOST)
         assert sum(broker.asked for brokers in fetchers for broker in brokers.values()) <= WHOLE_ANSWERS * MOST
         for brokers in fetchers:
             for broker in brokers.values():
@@ -177,9 +176,9 @@ def test_answers_that_a_build_has_no_room_for_leave_the_tail_its_share() -> None
             broker.busy = True
     answers.remove(gone)
     for broker in build.values():
-        answer(broker, answers.ask(broker, build, most=MOST))
+        answer(broker, answers.reserve_bytes(broker, build, most=MOST))
     assert sum(broker.asked for broker in build.values()) <= 3 * MOST
-    assert sum(answers.ask(broker, tail, most=MOST) for broker in tail.values()) >= MOST
+    assert sum(answers.reserve_bytes(broker, tail, most=MOST) for broker in tail.values()) >= MOST
 
 
 def test_a_tail_that_is_alone_is_asked_for_whole_answers() -> None:
@@ -188,4 +187,4 @@ def test_a_tail_that_is_alone_is_asked_for_whole_answers() -> None:
     tail, base = {node: read_from(node) for node in range(4)}, {node: LeaderBroker(node=node) for node in range(4)}
     answers.add(tail)
     answers.add(base)
-    assert [answers.ask(broker, tail, most=MOST) for broker in tail.values()] == [MOST] * 4
+    assert [answers.reserve_bytes(broker, tail, most=MOST) for broker in tail.values()] == [MOST] * 4

@@ -10,7 +10,7 @@ def watched(slowness: SlowBrokers, begin: float, end: float) -> list[tuple[float
     told = []
     now = begin
     while now <= end:
-        told += [(now, broker) for broker in slowness.look(now)]
+        told += [(now, broker) for broker in slowness.newly_slow(now)]
         now += 0.5
     return told
 

@@ -14,8 +14,8 @@ from support.pipeline.pipelines import bare_context
 from tandem.backup_avro.chain.entries import Base, PartitionKey
 from tandem.backup_avro.errors import DamagedError
 from tandem.backup_avro.record.container import Codec
-from tandem.sink import clock
 from tandem.sink.kafka.fetch.events import FaultKind, FetchFault, TopicPartition
+from tandem.sink.process import clock
 from tandem.sink.read.scan.accept_ranges import restart_scan
 from tandem.sink.read.scan.local_ranges import LocalRanges
 from tandem.sink.read.scan.plan import ScanPlan
@@ -40,14 +40,12 @@ class Counting(ObjectBuffer):
         self.stored: dict[tuple[PartitionKey, int | None], int] = {}
 
     def add(self, key: PartitionKey, scan: int | None, segments: Iterable[Segment]) -> None:
-        """Take note."""
         lane = (key, scan)
         self.held[lane] = self.held.get(lane, 0) + sum(segment.records for segment in segments) * RECORD_BYTES
         if self.held[lane] >= OBJECT_BYTES:
             self.stored[lane] = self.stored.get(lane, 0) + self.held.pop(lane)
 
     def discard(self, key: PartitionKey, scan: int) -> None:
-        """Forget."""
         self.held.pop((key, scan), None)
 
 
@@ -91,7 +89,6 @@ class Lane:
         self.surveys += 1
 
     def add(self, tp: TopicPartition) -> None:
-        """Guard one more."""
         self.context.progress_of[tp] = progress(
             key=key(*tp),
             topic=tp.topic,
@@ -104,7 +101,6 @@ class Lane:
         self.lane.add(tp)
 
     def wait(self, seconds: float) -> None:
-        """Let time pass."""
         self.now += seconds
 
     def transcode(
@@ -138,6 +134,7 @@ class Lane:
             min_timestamp=0,
             max_timestamp=0,
             largest=RECORD_BYTES,
+            codecs=1,
         )
         return Transcoded(segments=(segment,), next_offset=last, leader_epoch=1)
 
@@ -180,7 +177,6 @@ class Lane:
         return events
 
     def fault(self, tp: TopicPartition, kind: FaultKind, **more: int) -> FetchFault:
-        """One fault."""
         return FetchFault(
             topic=tp.topic,
             partition=tp.partition,

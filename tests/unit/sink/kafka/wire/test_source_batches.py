@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kafka.record.memory_records import MemoryRecordsBuilder
 
 from tandem.backup_avro.errors import DamagedError, PermanentError
-from tandem.sink.kafka.cluster import topic_ids
+from tandem.sink.kafka.wire import topic_ids
 from tandem.sink.kafka.wire.batch_bounds import end_of
 
 

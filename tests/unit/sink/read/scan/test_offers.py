@@ -20,6 +20,7 @@ from support.backups.chains import PAIR, Chain, complete_generation, key, topic
 from support.pipeline.doubles import Event, MemoryStore, ScriptedSource, StandInCluster, no_fault
 from support.pipeline.pipelines import QUICK, T0, Bench, Log, at_work, bare_context, through
 from support.pipeline.range_tasks import FOLDER, read, task
+from support.pipeline.waiting import until
 
 from tandem.backup_avro.chain import document_limits, layout
 from tandem.backup_avro.chain.entries import EntryKind, Part, PartitionKey, StoredObject
@@ -505,9 +506,7 @@ def test_a_store_that_does_not_say_for_ever_sets_the_topic_aside(bench: Bench, m
     )
     started(bench)
     read(bench, 0, 100)
-    deadline = time.monotonic() + 8
-    while not any("set aside" in one for one in bench.started[-1].report().trouble) and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until(lambda: any("set aside" in one for one in bench.started[-1].report().trouble))
     assert any("nothing of them: t: busy" in one for one in bench.started[-1].report().trouble)
     bench.store.before = no_fault
     state = bench.until(through(100))

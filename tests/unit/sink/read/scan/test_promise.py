@@ -12,8 +12,8 @@ from support.backups.chains import part
 
 from tandem.backup_avro.chain.entries import Base, PartitionKey, StoredObject
 from tandem.backup_avro.documents.range_offer import RangeOffer
-from tandem.sink import clock
 from tandem.sink.kafka.fetch.events import TopicPartition
+from tandem.sink.process import clock
 from tandem.sink.read.scan import accept_ranges
 from tandem.sink.read.scan.accept_ranges import RangeAcceptor, RangeRefusal
 from tandem.sink.read.scan.plan import ScanPlan
@@ -64,11 +64,9 @@ class _Board:
 
     @property
     def progress_of(self) -> dict[TopicPartition, Any]:
-        """The one partition."""
         return {_PLACE: self.progress}
 
     def now(self) -> int:
-        """The store's time."""
         return 5
 
 
@@ -180,6 +178,30 @@ def test_both_clocks_count_for_a_range_of_another_machine(
     below = replace(_offer(context, 0, 4), started_at=started_at, ended_at=started_at)
     found = acceptor.accept(_PLACE, _read(below, began=began, ended=began, elsewhere=elsewhere))
     assert found is (RangeRefusal.LATE if late else None)
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_the_range_that_ended_last_counts(*, elsewhere: bool) -> None:
+    """By each clock, also if another one below it was read to its end before."""
+    context = _context(10)
+    context.now = lambda: 400_000  # type: ignore[method-assign]
+    acceptor = _acceptor(context)
+    top = replace(_offer(context, 8, 10), ended_at=300_000)
+    assert acceptor.accept(_PLACE, _read(top, began=250.0, ended=300.0, elsewhere=elsewhere)) is None
+    middle = replace(_offer(context, 4, 8), started_at=250_000, ended_at=260_000)
+    assert acceptor.accept(_PLACE, _read(middle, began=250.0, ended=260.0, elsewhere=elsewhere)) is None
+    below = replace(_offer(context, 0, 4), started_at=190_000, ended_at=200_000)
+    by_mono = _read(replace(below, started_at=300_000, ended_at=300_000), began=190.0, elsewhere=elsewhere)
+    assert acceptor.accept(_PLACE, by_mono) is RangeRefusal.LATE
+    by_store = _read(below, began=300.0, elsewhere=elsewhere)
+    assert acceptor.accept(_PLACE, by_store) is (RangeRefusal.LATE if elsewhere else None)
+
+
+def test_a_clock_may_differ_a_little() -> None:
+    """By five seconds, to the millisecond."""
+    context = _context(10)
+    offer = replace(_offer(context, 4, 10), started_at=5_005, ended_at=5_005)
+    assert _acceptor(context).accept(_PLACE, _read(offer, elsewhere=True)) is None
 
 
 @pytest.mark.parametrize(("started_at", "ended_at"), [(5_006, 5_006), (2, 5_006), (3, 2)])

@@ -332,7 +332,6 @@ class World:
         self.tail.update({offset: record for offset, record in self.records.items() if offset >= self.tail_from})
 
     def append(self, key: str, value: int | None) -> None:
-        """Produce one record."""
         self.records[self.end] = (key, value)
         self.end += STRIDE
 

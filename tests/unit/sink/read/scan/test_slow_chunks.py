@@ -13,8 +13,8 @@ from support.records.strategies import batch
 
 from tandem.backup_avro.chain.entries import Base
 from tandem.backup_avro.record.current import Record
-from tandem.sink import clock
 from tandem.sink.kafka.fetch.events import TopicPartition
+from tandem.sink.process import clock
 from tandem.sink.read.scan.local_ranges import LocalRanges
 from tandem.sink.read.scan.plan import ScanPlan
 
@@ -43,7 +43,6 @@ class Slow:
         self.fetched = 0
 
     def wait(self, seconds: float) -> None:
-        """Let time pass."""
         self.now += seconds
 
     def answer(self, source: ScriptedSource) -> list[Event]:

@@ -57,7 +57,6 @@ def alive(pids: set[int]) -> set[int]:
 
 
 def until(true: Callable[[], object], what: str) -> None:
-    """Wait for something."""
     deadline = time.monotonic() + 30
     while not true():
         assert time.monotonic() < deadline, what
@@ -66,7 +65,6 @@ def until(true: Callable[[], object], what: str) -> None:
 
 @pytest.fixture
 def workers(tmp_path: Path) -> Iterator[WorkerPool]:
-    """One worker."""
     (tmp_path / "store").mkdir()
     it = WorkerPool(setting(tmp_path), 1)
     yield it

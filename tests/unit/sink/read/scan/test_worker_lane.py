@@ -16,8 +16,8 @@ from support.pipeline.pipelines import QUICK, T0, Bench, at_work, through
 
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import TransientError
-from tandem.sink import clock
 from tandem.sink.kafka.fetch.events import FaultKind, FetchFault
+from tandem.sink.process import clock
 from tandem.sink.read.scan.range_reader import TopicGoneError, UnreadableError, read_range
 from tandem.sink.read.scan.range_tasks import RangeRead, RangeTask
 from tandem.sink.store.object_store import StoreTransientError
@@ -35,7 +35,6 @@ class Crew:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def submit(self, task: RangeTask) -> Future[RangeRead]:
-        """Note it."""
         future: Future[RangeRead] = Future()
         with self.lock:
             self.handed_out.append((task.low, task.high))
@@ -74,7 +73,6 @@ class Crew:
         return answer
 
     def read(self, low: int) -> RangeRead:
-        """Read and answer."""
         return self.begin(low)()
 
     def fail(self, low: int, error: Exception) -> None:
@@ -105,7 +103,6 @@ def bench() -> Iterator[Bench]:
 
 @pytest.fixture
 def crew(bench: Bench) -> Crew:
-    """Its workers."""
     assert isinstance(bench.workers, Crew)
     return bench.workers
 

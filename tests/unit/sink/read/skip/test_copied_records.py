@@ -17,7 +17,7 @@ from tandem.backup_avro.record.current import Record
 from tandem.backup_avro.selection.last_records import LastRecord, PartitionCopy, partition_copies
 from tandem.sink.encryption.key_ring import NO_KEYS, KeyRing
 from tandem.sink.read.skip import copied_records
-from tandem.sink.read.skip.copied_records import CopiedRecords, LookingError, last_record
+from tandem.sink.read.skip.copied_records import CopiedRecords, LookupPendingError, last_record
 
 LONG_AGO = 10**12
 
@@ -166,13 +166,11 @@ class Later(Executor):
         self.waiting: list[tuple[Future[Any], Any]] = []
 
     def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Take work."""
         future: Future[Any] = Future()
         self.waiting.append((future, lambda: fn(*args, **kwargs)))
         return future
 
     def work(self) -> None:
-        """Do it all."""
         for future, work in self.waiting:
             future.set_result(work())
         self.waiting.clear()
@@ -183,7 +181,7 @@ def test_nobody_waits_for_objects() -> None:
     it, pool = Copy(), Later()
     records = CopiedRecords(it.store, pool)
     for _ in range(2):
-        with pytest.raises(LookingError, match="what generation 1 holds is being looked up"):
+        with pytest.raises(LookupPendingError, match="what generation 1 holds is being looked up"):
             proof(records, it)
     assert len(pool.waiting) == 1
     pool.work()

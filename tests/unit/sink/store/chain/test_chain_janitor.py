@@ -41,8 +41,7 @@ def test_a_janitor_rewrites_beside_a_running_holder(store: ObjectStore) -> None:
 
 def test_a_janitor_commits_nothing(store: ObjectStore) -> None:
     """What only the holder may say stays the holder's."""
-    backup = Backup.claim(store, topics=[TopicSpec("orders")])
-    backup.commit(records("orders", 0, range(5)))
+    backup = Backup.begun(store, records("orders", 0, range(5)))
     cleaner = janitor(store)
     backup.append(EntryKind.CONFIRM)
     for kind in (EntryKind.CONFIRM, EntryKind.COMPLETE, EntryKind.CHECKPOINT):
@@ -52,8 +51,7 @@ def test_a_janitor_commits_nothing(store: ObjectStore) -> None:
 
 def test_a_janitor_does_not_clear_what_became_complete_meanwhile(store: ObjectStore) -> None:
     """COMPLETE took the number that CLEARING wanted: the rules are looked at again, and refuse."""
-    backup = Backup.claim(store, topics=[TopicSpec("orders")])
-    backup.commit(records("orders", 0, range(5)))
+    backup = Backup.begun(store, records("orders", 0, range(5)))
     cleaner = janitor(store)
     backup.complete()
     going = Clearing(goes=tuple(backup.positions), stays={})
@@ -63,8 +61,7 @@ def test_a_janitor_does_not_clear_what_became_complete_meanwhile(store: ObjectSt
 
 def test_a_holder_notices_that_it_was_cleared(store: ObjectStore) -> None:
     """After a janitor's CLEARING the holder's next entry is refused: it can't go on without noticing."""
-    backup = Backup.claim(store, topics=[TopicSpec("orders")])
-    backup.commit(records("orders", 0, range(5)))
+    backup = Backup.begun(store, records("orders", 0, range(5)))
     going = Clearing(goes=tuple(backup.positions), stays={})
     janitor(store).append(draft(EntryKind.CLEARING, clearing=going))
     with pytest.raises(ChainError, match="may follow SEALED or CLEARING"):

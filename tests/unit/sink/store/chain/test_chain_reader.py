@@ -27,16 +27,12 @@ from tandem.sink.write.clear import clear_generation
 def test_a_turn_that_ends_while_chains_are_read_hides_nothing() -> None:
     """When 1 is looked at it is cleared already; what covers it was claimed after the newest number was looked up."""
     store = MemoryStore()
-    first = Backup.claim(store, topics=[TopicSpec("t")], number=1, instance="a")
-    first.commit(records("t", 0, range(10)))
-    first.complete()
+    first = Backup.completed(store, records("t", 0, range(10)), number=1, instance="a")
 
     def take_a_turn(operation: str, key: str) -> None:
         if (operation, key) == ("get", layout.claim_key(PAIR, 1)):
             store.before = lambda *_: None
-            second = Backup.claim(store, topics=[TopicSpec("t")], number=2, instance="b")
-            second.commit(records("t", 0, range(12)))
-            second.complete()
+            Backup.completed(store, records("t", 0, range(12)), number=2, instance="b")
             first.seal()
             wanted = Clearing(goes=tuple(sorted(first.positions)), stays={})
             clear_generation(store, first.writer, wanted, stop=threading.Event())
@@ -50,14 +46,10 @@ def test_a_turn_that_ends_while_chains_are_read_hides_nothing() -> None:
 def test_whoever_reads_on_for_months_forgets_what_is_over() -> None:
     """A cleared generation is an outline; it stays cleared and the other one is read on as before."""
     store = MemoryStore()
-    first = Backup.claim(store, topics=[TopicSpec("t")], number=1, instance="a")
-    first.commit(records("t", 0, range(10)))
-    first.complete()
+    first = Backup.completed(store, records("t", 0, range(10)), number=1, instance="a")
     reader = ChainReader(store, PAIR)
     reader.refresh()
-    second = Backup.claim(store, topics=[TopicSpec("t")], number=2, instance="b")
-    second.commit(records("t", 0, range(12)))
-    second.complete()
+    second = Backup.completed(store, records("t", 0, range(12)), number=2, instance="b")
     first.seal()
     reader.refresh()
     reader.forget_ended()
@@ -90,9 +82,7 @@ def looks(reader: ChainReader) -> list[int]:
 def test_a_bucket_that_is_emptied_is_seen_by_who_was_there() -> None:
     """Although the instance that did not notice yet has appended to what is gone."""
     store = MemoryStore()
-    backup = Backup.claim(store, topics=[TopicSpec("orders")])
-    backup.commit(records("orders", 0, range(3)))
-    backup.complete()
+    backup = Backup.completed(store, records("orders", 0, range(3)))
     reader = ChainReader(store, PAIR)
     assert looks(reader) == [1]
     emptied(store)
@@ -105,9 +95,7 @@ def test_a_bucket_that_is_emptied_is_seen_by_who_was_there() -> None:
 def test_a_bucket_that_was_set_back_is_seen_by_who_was_there() -> None:
     """Entries that were there are gone, and others follow the gap."""
     store = MemoryStore()
-    backup = Backup.claim(store, topics=[TopicSpec("orders")])
-    backup.commit(records("orders", 0, range(3)))
-    backup.complete()
+    backup = Backup.completed(store, records("orders", 0, range(3)))
     reader = ChainReader(store, PAIR)
     assert looks(reader) == [1]
     older = dict(store.objects)
@@ -148,13 +136,11 @@ def test_what_was_built_after_a_bucket_was_emptied_is_found() -> None:
     first.complete()
     emptied(store)
     for number in (2, 3):
-        backup = Backup.claim(store, topics=[TopicSpec("orders")], number=number, instance="b")
-        backup.commit(records("orders", 0, range(3)))
-        backup.complete()
+        Backup.completed(store, records("orders", 0, range(3)), number=number, instance="b")
     reader = ChainReader(store, PAIR)
     assert [state.number for state in reader.refresh()] == [2, 3]
     assert reader.newest == 3
-    assert reader.lost([]) == {}
+    assert reader.lost_generations([]) == {}
 
 
 def test_entries_that_are_left_without_their_claim_are_damage() -> None:
@@ -185,7 +171,7 @@ def test_a_hole_hides_nothing_of_what_comes_after() -> None:
     assert [state.number for state in found] == [1, 2, 4, 5]
     assert (reader.newest, reader.numbers) == (5, [1, 2, 4, 5])
     assert choose_generation(found).number == 5
-    assert {number: str(error) for number, error in reader.lost(found).items()} == {
+    assert {number: str(error) for number, error in reader.lost_generations(found).items()} == {
         3: "generation 3 is gone, claims and chains, but there are later ones "
         "(somebody deleted it; restore it from the bucket's versions, or use another generation)"
     }
@@ -195,7 +181,7 @@ def test_a_hole_hides_nothing_of_what_comes_after() -> None:
     for backup in backups[:2]:
         backup.append(EntryKind.CLEARED, clearing=backup.clearing())
     reader = ChainReader(store, PAIR)
-    assert reader.lost(reader.refresh()) == {}, "what came before is over, and a later one is complete"
+    assert reader.lost_generations(reader.refresh()) == {}, "what came before is over, and a later one is complete"
 
 
 def test_holes_are_told_until_something_later_is_complete() -> None:
@@ -206,12 +192,12 @@ def test_holes_are_told_until_something_later_is_complete() -> None:
         erase(store, number)
     backup = Backup.claim(store, topics=[TopicSpec("orders")], number=4)
     reader = ChainReader(store, PAIR)
-    [(number, error)] = reader.lost(reader.refresh()).items()
+    [(number, error)] = reader.lost_generations(reader.refresh()).items()
     assert number == 3
     assert "generations 1 to 3 are gone" in str(error)
     backup.commit(records("orders", 0, range(3)))
     backup.complete()
-    assert reader.lost(reader.refresh()) == {}
+    assert reader.lost_generations(reader.refresh()) == {}
 
 
 def test_a_number_that_was_seen_is_not_claimed_again() -> None:
@@ -247,7 +233,7 @@ def test_claims_far_off_cost_no_more_than_themselves() -> None:
     assert choose_generation(found).number == 1
     assert len(reader.damaged) == 25
     assert len(asked) < 100
-    assert reader.lost(found).keys() == {2**number for number in range(1, 26)}
+    assert reader.lost_generations(found).keys() == {2**number for number in range(1, 26)}
     assert len(asked) < 200
 
 
@@ -269,9 +255,7 @@ def turns(store: MemoryStore, count: int) -> list[Backup]:
     """Generations in turn, each complete, all but the last one sealed."""
     found = []
     for number in range(1, count + 1):
-        backup = Backup.claim(store, topics=[TopicSpec("orders")], number=number, instance="ab"[number % 2])
-        backup.commit(records("orders", 0, range(3)))
-        backup.complete()
+        backup = Backup.completed(store, records("orders", 0, range(3)), number=number, instance="ab"[number % 2])
         if number < count:
             backup.seal()
         found.append(backup)

@@ -28,17 +28,14 @@ from tandem.sink.store.object_store import StoreDeniedError, StoreTransientError
 
 @pytest.fixture
 def store() -> MemoryStore:
-    """An empty store."""
     return MemoryStore()
 
 
 def who(instance: str = "a", life: int = 1) -> Identity:
-    """An incarnation."""
     return Identity(pair=PAIR, instance=instance, incarnation=f"{instance}-{life}", cluster_id=CLUSTER)
 
 
 def claimed(store: MemoryStore, number: int = 1, identity: Identity | None = None) -> ChainWriter:
-    """Claim a number."""
     return claim(store, identity or who(), number, opening=OPENING, reason="test", stop=threading.Event())
 
 
@@ -273,10 +270,10 @@ def test_an_entry_that_is_missing_is_never_taken_for_the_end(store: MemoryStore,
     for offset in range(70):
         writer.append(commit(offset))
     reader = ChainReader(store, PAIR)
-    assert (reader.lost(reader.refresh(tolerant=True)), dict(reader.damaged)) == ({}, {})
+    assert (reader.lost_generations(reader.refresh(tolerant=True)), dict(reader.damaged)) == ({}, {})
     del store.objects[f"shop/generations/00000001/{gone:020d}.json"]
     reader = ChainReader(store, PAIR, whole=True)
-    lost = reader.lost(reader.refresh(tolerant=True))
+    lost = reader.lost_generations(reader.refresh(tolerant=True))
     found = {**reader.damaged, **lost}
     assert "is missing, but" in str(found[1])
 
@@ -290,7 +287,7 @@ def test_a_claim_that_is_missing_is_told_of(store: MemoryStore) -> None:
     for number, data in claims.items():
         del store.objects[f"shop/generations/{number:08d}.json"]
         reader = ChainReader(store, PAIR)
-        lost = reader.lost(reader.refresh(tolerant=True))
+        lost = reader.lost_generations(reader.refresh(tolerant=True))
         assert str(number) in str({**reader.damaged, **lost}[number])
         store.objects[f"shop/generations/{number:08d}.json"] = data
-    assert reader.lost(reader.refresh()) == {}
+    assert reader.lost_generations(reader.refresh()) == {}

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.backups.build_backup import PAIR, Backup, TopicSpec, records
+from support.backups.build_backup import PAIR, Backup, records
 from support.pairs.sights import message, sight
 from support.pipeline.doubles import MemoryStore
 
@@ -44,9 +44,7 @@ def store() -> MemoryStore:
 
 def backup(store: ObjectStore, number: int = 1, instance: str = "a") -> Backup:
     """A complete generation of five entries."""
-    found = Backup.claim(store, topics=[TopicSpec("orders")], number=number, instance=instance)
-    found.commit(records("orders", 0, range(10)))
-    found.complete()
+    found = Backup.completed(store, records("orders", 0, range(10)), number=number, instance=instance)
     found.commit(records("orders", 0, range(10, 12)))
     return found
 
@@ -190,7 +188,7 @@ def test_heads_of_the_pair_are_remembered(store: MemoryStore) -> None:
     context = PeerState(pair=newest.pair, instances=("a", "b"), incarnation="x")
     foreign = published(state, instance="somebody", chain_seq=99)
     for one in (newest, older, foreign):
-        context.note(one, heard_mono=0.0)
+        context.note_message(one, heard_mono=0.0)
     assert context.heads() == (head_of(state),)
 
 
@@ -225,7 +223,7 @@ def test_what_was_published_under_another_root_names_both(store: MemoryStore) ->
     for messages in (heard, heard[::-1]):
         context = PeerState(pair=PAIR, instances=("a", "b"), incarnation="mine")
         for one in messages:
-            context.note(one)
+            context.note_message(one)
         assert (context.heads(), root_of(context, head)) == ((head,), "s3://old/x")
         assert root_of(context, replace(head, seq=head.seq - 1)) == "s3://old/x", "one that others followed"
         assert root_of(context, replace(head, seq=head.seq + 1)) is None
@@ -233,7 +231,7 @@ def test_what_was_published_under_another_root_names_both(store: MemoryStore) ->
         # Another chain of that number, which is longer by now; what is missed is the head of before.
         for details in ({}, new):
             later = {"head_sha256": SHA, **details}
-            context.note(published(state, chain_seq=99, details=later), heard_mono=1.0)
+            context.note_message(published(state, chain_seq=99, details=later), heard_mono=1.0)
         assert context.heads() == (Head(generation=1, seq=99, sha256=SHA),)
         assert root_of(context, context.heads()[0]) == "s3://new/y"
         assert root_of(context, head) == root_of(context, replace(head, seq=head.seq - 1)) == "s3://old/x"
@@ -347,7 +345,6 @@ def test_keys_are_made_and_shown(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def config(folder: Path, root: str, signing: str) -> str:
-    """A configuration file."""
     path = folder / "a.yaml"
     path.write_text(
         f"pair: {PAIR}\ntopics: {{include: [orders]}}\nkafka: {{bootstrap.servers: '127.0.0.1:1'}}\n"
@@ -443,7 +440,7 @@ def test_a_head_is_lost_if_a_later_look_does_not_find_it(store: MemoryStore) -> 
     watched = heads.LostHeads()
 
     def look(*known: Head, began: float, now: float) -> tuple[Head, ...]:
-        return watched.look(known, [state], numbers=[1], began=began, now=now)
+        return watched.find_lost(known, [state], numbers=[1], began=began, now=now)
 
     for tick in range(5):  # the peer goes on, and this one reads on behind it
         ahead = replace(here, seq=state.seq + 1, sha256=f"{tick:064x}")
@@ -471,6 +468,6 @@ def test_forged_heads_fill_no_memory_and_hold_nothing_up(store: MemoryStore, gen
         known = [
             Head(generation=1 + number % generations, seq=1000 + tick, sha256=SHA) for number in range(tick, tick + 3)
         ]
-        told += len(watched.look(known, [state], numbers=[1], began=tick - 0.5, now=tick))
+        told += len(watched.find_lost(known, [state], numbers=[1], began=tick - 0.5, now=tick))
     assert watched.settled
     assert told == len(watched.lost) == min(generations, HEADS)

@@ -127,11 +127,9 @@ class Admin:
         self.ids = ids
 
     def cluster_id(self) -> str:
-        """Return its id."""
         return CLUSTER
 
     def topics(self, *_: object, **__: object) -> Sequence[Any]:
-        """Return all topics."""
         return [
             SimpleNamespace(
                 name=name.replace("_", "."), topic_id=topic_id, partitions={0: (1, 0)}, replication_factor=1
@@ -145,7 +143,6 @@ class Admin:
 
 
 def config(**topics: Sequence[str]) -> Config:
-    """A pair's configuration."""
     return Config.model_validate(
         {
             "pair": PAIR,

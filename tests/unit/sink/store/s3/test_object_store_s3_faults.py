@@ -382,7 +382,6 @@ class _Agent(Quiet, BaseHTTPRequestHandler):
     instead: tuple[object, ...] = ()
 
     def do_GET(self) -> None:
-        """Answer."""
         type(self).asked += 1
         good = self.refusals < self.asked <= self.refusals + self.gives
         given = {"AccessKeyId": "agents", "SecretAccessKey": "s", "Token": "t", "Expiration": self.expiration}
@@ -481,7 +480,6 @@ class _Sts(Quiet, BaseHTTPRequestHandler):
     instead: tuple[tuple[int, str], ...] = ()
 
     def do_POST(self) -> None:
-        """Answer."""
         self.rfile.read(int(self.headers["Content-Length"]))
         status, body = 200, A_ROLE
         if self.instead:
@@ -753,7 +751,6 @@ BEGIN, PART, COMPLETE, ABORT = "POST big", "PUT big", "POST big", "DELETE big"
 
 
 def passes(_: Request) -> bool:
-    """No fault."""
     return False
 
 

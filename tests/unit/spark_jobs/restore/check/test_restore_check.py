@@ -24,8 +24,7 @@ from tandem.sink.store import ObjectMissingError, OutsizedObjectError
 from tandem.sink.transcode.batch import Compression
 from tandem.sink.transcode.implementation_choice import best_bodies
 from tandem.sink.transcode.reverse import build_batches
-from tandem.spark_jobs.restore import job as restore
-from tandem.spark_jobs.restore import offset_pages
+from tandem.spark_jobs.restore import offset_pages, worker_calls
 from tandem.spark_jobs.restore.check import check_partition
 from tandem.spark_jobs.restore.check.check_partition import (
     CheckTask,
@@ -137,11 +136,11 @@ def test_a_map_that_cannot_be_read_is_no_mismatch(spoil: Callable[[_Store, str],
     checks = [replace(_check(number, {0: last, 1: other}), end=0) for number in (0, 1)]  # nothing is read back
     error = spoil(store, first)
     sent: dict[int, list[Any]] = {}
-    for number, item in restore._scattered([*map_tasks(checks, store, pair="p", restore="r"), *enumerate(checks)]):
+    for number, item in worker_calls.scatter([*map_tasks(checks, store, pair="p", restore="r"), *enumerate(checks)]):
         sent.setdefault(number, []).append(item)
     with pytest.raises(error, match=re.escape(first)):
-        restore._sound(
-            found for items in sent.values() for found in restore._check_shared(ClusterAddress(props={}), items)
+        worker_calls.results_of(
+            found for items in sent.values() for found in worker_calls.check_shared(ClusterAddress(props={}), items)
         )
     assert len(sent) == len(checks)
 
@@ -240,8 +239,22 @@ def test_who_else_wrote_is_named() -> None:
     assert [str(item) for item in writers.others()] == [
         "2 records are of producer id 8, the first at offset 13",
         "1 records are of a producer without an id, outside of transactions, the first at offset 30",
-        "1 records are of producer id 7, outside of transactions, the first at offset 31",
     ]
+
+
+def test_a_marker_at_the_end_is_noticed() -> None:
+    """Of the last batch below the end alone, and not where the log ends elsewhere."""
+    writers = OtherWriters([0])
+    assert not writers.ends_in_marker(0)
+    data = _batches((0, 7, True, 3))
+    marker = bytearray(_batches((3, 7, True, 1)))
+    attributes = 21
+    marker[attributes : attributes + 2] = (0x30).to_bytes(2, "big")
+    writers.add(data + bytes(marker), start=0, until=5)
+    assert writers.ends_in_marker(4)
+    assert not writers.ends_in_marker(5)
+    writers.add(_batches((4, 7, False, 1)), start=0, until=5)
+    assert not writers.ends_in_marker(5)
 
 
 def test_a_topic_that_was_made_anew_is_another_one() -> None:

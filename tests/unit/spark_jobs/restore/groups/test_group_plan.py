@@ -19,6 +19,7 @@ from tandem.spark_jobs.restore.groups import group_plan
 from tandem.spark_jobs.restore.groups.group_plan import GroupChoice, OffsetBefore, ResumePoint
 from tandem.spark_jobs.restore.lease.progress import TargetStrand
 from tandem.spark_jobs.restore.offset_map import OffsetRow
+from tandem.spark_jobs.restore.plan.offset_mode import fillers
 from tandem.spark_jobs.restore.restore_record import RestoreRecord, TaskRecord, TopicRecord
 
 _ID = "topic-id"
@@ -85,6 +86,34 @@ _PLAIN = _Map(
 def test_the_next_record_is_the_next_record(committed: int, offset: int) -> None:
     """Between records, in gaps, at the ends of batches, beyond the end: what was not read is read next."""
     assert _PLAIN.places(p0=committed) == {0: ResumePoint(offset=offset)}
+
+
+@given(
+    st.lists(st.integers(1, 9), min_size=1, max_size=40),
+    st.lists(st.integers(1, 7), min_size=1, max_size=5),
+    st.integers(0, 400),
+    st.booleans(),
+)
+def test_a_group_goes_on_with_the_next_record_above_fillers(
+    steps: list[int], sizes: list[int], committed: int, with_fillers: bool
+) -> None:
+    """As with dense offsets; with fillers it never goes back below what it had committed, unless it had read all."""
+    offsets = [sum(steps[: at + 1]) for at in range(len(steps))]
+    base = fillers(len(offsets), offsets[-1]) if with_fillers else 0
+    rows, where, at = [], {}, 0
+    while at < len(offsets):
+        some = offsets[at : at + sizes[len(rows) % len(sizes)]]
+        where |= {offset: base + number for number, offset in enumerate(some)}
+        rows.append(OffsetRow(0, some[0], some[-1], 0, base, len(some)))
+        at += len(some)
+        base += len(some) + 1  # the marker of a transaction
+    known = {row.first: [offset for offset in offsets if row.first <= offset <= row.last] for row in rows}
+    [place] = _Map(*rows, offsets=known).places(p0=committed).values()
+    unread = [offset for offset in offsets if offset >= committed]
+    assert place.offset == (where[unread[0]] if unread else where[offsets[-1]] + 1)
+    assert place.again == 0
+    if unread and with_fillers:
+        assert place.offset >= committed
 
 
 def test_what_cannot_be_counted_comes_again() -> None:

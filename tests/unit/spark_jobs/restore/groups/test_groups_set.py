@@ -207,9 +207,7 @@ def test_a_forged_note_sets_nothing_outside_of_the_restore() -> None:
 def test_a_plan_follows_no_page_elsewhere() -> None:
     """A record names the last page of each task, and whoever writes to the bucket can name anything in it."""
     store = MemoryStore()
-    backup = Backup.claim(store, topics=[TopicSpec("orders")])
-    backup.commit(records("orders", 0, range(10)))
-    backup.complete()
+    backup = Backup.completed(store, records("orders", 0, range(10)))
     (topic_id,) = backup.writer.state.topics
     (data_key,) = backup.writer.state.objects
     record = _record(topic_id, {0: data_key}, {0: 10}, a=5)
@@ -335,9 +333,11 @@ def test_a_plan_reads_each_map_once_and_keeps_one_partition() -> None:
 def _replanned(*rows: OffsetRow, now: Sequence[int], append: bool | None = False, start: int = 0) -> dict[str, int]:
     """Return where two groups go on, whose source partition has records at the offsets `now`."""
     store = MemoryStore()
-    backup = Backup.claim(store, topics=[TopicSpec("orders", partitions=1)])
-    backup.commit([replace(item, value=b"") for item in records("orders", 0, now)])
-    backup.complete()
+    backup = Backup.completed(
+        store,
+        [replace(item, value=b"") for item in records("orders", 0, now)],
+        topics=[TopicSpec("orders", partitions=1)],
+    )
     topic_id = next(iter(backup.writer.state.topics))
     page = offset_pages.write(store, rows, None, TaskMap(pair=PAIR, restore="ab12", topic_id=topic_id, task=0))
     record = replace(_record(topic_id, {0: page}, {0: rows[-1].end}, two=2, three=3), append=append)

@@ -29,7 +29,6 @@ class Fences:
         self.failing: set[int] = set()
 
     def __call__(self, props: object, name: str, *, given_up: Callable[[], bool]) -> None:
-        """Fence one."""
         del props
         self.given_up.append(given_up)
         self.begun.append(name)
@@ -97,7 +96,6 @@ class Silent:
         Silent.tries += 1
 
     def init_transactions(self) -> None:
-        """No answer."""
         raise ProduceError("no answer", code="TDM-X001")
 
     def discard(self) -> None:

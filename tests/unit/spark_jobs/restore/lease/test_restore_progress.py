@@ -163,19 +163,15 @@ class _Record(NamedTuple):
         """It came."""
 
     def partition(self) -> int:
-        """Where it lies."""
         return self.number
 
     def offset(self) -> int:
-        """Likewise."""
         return self.at
 
     def key(self) -> bytes:
-        """Its key."""
         return self.name.encode()
 
     def value(self) -> bytes:
-        """What it says."""
         return self.body
 
 
@@ -186,7 +182,6 @@ class _Consumer:
         self._left: list[_Record] = []
 
     def assign(self, places: list[TopicPartition]) -> None:
-        """Read these partitions."""
         for place in places:
             there = [item for item in _RECORDS if item[0] == place.partition]
             self._left += [_Record(number, at, name, body) for at, (number, name, body) in enumerate(there)]
@@ -206,7 +201,6 @@ class _Admin:
         """Of whatever cluster."""
 
     def topics(self, names: list[str]) -> list[SimpleNamespace]:
-        """The topic."""
         return [SimpleNamespace(name=name, partitions=[0, 1]) for name in names]
 
     def list_offsets(self, asked: Mapping[tuple[str, int], int], *, read_committed: bool) -> dict[object, object]:
@@ -370,7 +364,6 @@ class Words:
         self.admin = self
 
     def plans(self) -> RestoreProgress:
-        """All of them."""
         return RestoreProgress(plans=dict(self._states))
 
     def topics(self, names: Iterable[str]) -> list[SimpleNamespace]:

@@ -70,7 +70,6 @@ class Admin:
         return {marks.TOPIC: {key: value for key, value in self.settings.items() if key in defaults}}
 
     def create_topic(self, name: str, *, partitions: int, replication_factor: int, config: Mapping[str, str]) -> None:
-        """Make it."""
         assert (name, partitions, replication_factor) == (marks.TOPIC, progress_topic.PARTITIONS, 1)
         if self.objection is not None:
             raise self.objection
@@ -93,7 +92,6 @@ class Broker:
         """Do nothing."""
 
     def send(self, topic: str, partition: int, *, key: bytes, value: bytes) -> None:
-        """Keep it."""
         assert (topic, partition > 0) == (marks.TOPIC, True)
         self.written = key + value
 
@@ -104,9 +102,7 @@ class Broker:
 @cache
 def _backed_up() -> RestorePlan:
     store = MemoryStore()
-    backup = Backup.claim(store, topics=[TopicSpec("t", 2)])
-    backup.commit(records("t", 0, range(5)) + records("t", 1, range(5)))
-    backup.complete()
+    Backup.completed(store, records("t", 0, range(5)) + records("t", 1, range(5)), topics=[TopicSpec("t", 2)])
     return plan_of(ChainReader(store, PAIR), RestoreOptions())
 
 
@@ -259,7 +255,6 @@ class Policies:
         self._answer = answer
 
     def config(self, names: list[str], *, defaults: Sequence[str]) -> dict[str, Mapping[str, str]]:
-        """What takes effect."""
         assert (names, list(defaults)) == ([marks.TOPIC], ["cleanup.policy"])
         if isinstance(self._answer, Exception):
             raise self._answer

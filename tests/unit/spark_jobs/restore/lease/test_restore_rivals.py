@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from support.backups.build_backup import PAIR, Backup, TopicSpec, records
+from support.backups.build_backup import PAIR, Backup, records
 from support.pipeline.doubles import MemoryStore
 from support.restores.records import plan_state, task_progress
 
@@ -34,9 +34,7 @@ _TASK = task_progress(
 def plain() -> RestorePlan:
     """Of one topic, `t`."""
     store = MemoryStore()
-    backup = Backup.claim(store, topics=[TopicSpec("t")])
-    backup.commit(records("t", 0, range(4)))
-    backup.complete()
+    Backup.completed(store, records("t", 0, range(4)))
     return plan_of(ChainReader(store, PAIR), RestoreOptions())
 
 

@@ -56,18 +56,15 @@ class Log:
         assert topic == marks.TOPIC
 
     def begin(self) -> None:
-        """A transaction."""
         assert self.begun in {0, *self.committed}
         self.begun += 1
 
     def send(self, topic: str, partition: int, *, key: bytes, value: bytes | None) -> None:
-        """A record."""
         assert (topic, partition) == (marks.TOPIC, marks.PLANS_PARTITION)
         self._step()
         self.records.append(_Written(key.decode(), value, self.begun))
 
     def commit(self) -> None:
-        """The transaction."""
         self._step()
         self.committed.add(self.begun)
 

@@ -29,7 +29,6 @@ class Clock:
         return self.now
 
     def sleep(self, seconds: float) -> None:
-        """Let them pass."""
         assert seconds >= 0
         self.now += seconds
 
@@ -53,7 +52,6 @@ class Broker:
         """Do nothing."""
 
     def append(self, topic: str, partition: int, data: bytes, records: int) -> Taken:
-        """Take a batch."""
         assert (topic, partition) == ("t", 0)
         return Taken(records, len(data))
 

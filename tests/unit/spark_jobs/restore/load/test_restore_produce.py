@@ -6,8 +6,8 @@ import kafka.errors as kafka_errors
 import pytest
 
 from tandem.backup_avro.errors import TandemError, TransientError
-from tandem.sink import clock
 from tandem.sink.kafka.errors.cluster_errors import ClusterAuthenticationError, ClusterDeniedError
+from tandem.sink.process import clock
 from tandem.spark_jobs.restore.load.batch_producer import (
     TRANSACTION_TIMEOUT_MS,
     BatchProducer,

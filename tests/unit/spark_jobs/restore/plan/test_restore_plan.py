@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,7 +12,7 @@ from support.backups.build_backup import PAIR, Backup, TopicSpec, records
 from support.restores.records import plan_state
 from support.restores.restore_plans import make_plan
 
-from tandem.backup_avro.chain.entries import PartitionKey
+from tandem.backup_avro.chain.entries import EntryKind, PartitionKey
 from tandem.backup_avro.errors import ConfigError, RefusedError
 from tandem.sink.store import ObjectStore
 from tandem.sink.store.chain.chain_reader import ChainReader
@@ -19,9 +20,12 @@ from tandem.sink.transcode.batch import Compression
 from tandem.spark_jobs.restore.lease.progress import PlanState
 from tandem.spark_jobs.restore.plan import plan as restore_plan
 from tandem.spark_jobs.restore.plan import plan_file
+from tandem.spark_jobs.restore.plan.batch_codecs import choose_codec, codec_names
+from tandem.spark_jobs.restore.plan.offset_mode import OffsetMode
 from tandem.spark_jobs.restore.plan.options import RestoreOptions, plan_again, plan_of
 from tandem.spark_jobs.restore.plan.partitioner import Partitioner
 from tandem.spark_jobs.restore.plan.plan import RestorePlan, TargetTopic, TopicNaming
+from tandem.spark_jobs.restore.plan.plan_document import Difference, PlannedPartition, describe_topic
 from tandem.spark_jobs.restore.plan.record_changes import NOTHING, RecordChanges
 from tandem.spark_jobs.restore.prepare.prepare import check_consent
 
@@ -99,9 +103,13 @@ def test_the_hash_is_that_of_what_is_written(store: ObjectStore) -> None:
 def test_a_plan_is_made_again_from_its_basis(store: ObjectStore) -> None:
     """The chain entries that a plan names are enough to make it again, however far the backup has grown."""
     first = _backup(store, TopicSpec("orders", partitions=2))
-    second = Backup.claim(store, topics=[TopicSpec("orders", partitions=2)], number=2, instance="b")
-    second.commit(records("orders", 0, range(30)) + records("orders", 1, range(40)))
-    second.complete()
+    second = Backup.completed(
+        store,
+        records("orders", 0, range(30)) + records("orders", 1, range(40)),
+        topics=[TopicSpec("orders", partitions=2)],
+        number=2,
+        instance="b",
+    )
     plan = _planned(store)
     assert plan.generation == 2
     assert plan.basis == {1: first.writer.state.seq, 2: second.writer.state.seq}
@@ -135,6 +143,17 @@ def test_groups_stand_where_the_state_ends(store: ObjectStore) -> None:
         "alone": {t: 5},
         "new": {t: 47},
     }
+
+
+def test_groups_without_positions_are_named(store: ObjectStore) -> None:
+    """A few of them, with the reason, as the newest generation that is used has them."""
+    backup = _backup(store, TopicSpec("orders"))
+    backup.append(EntryKind.COMMIT, unrecorded={f"s{number}": "share group" for number in range(7)})
+    [warning] = _planned(store).warnings()
+    assert warning.startswith("the backup has no positions of groups s0 (share group), s1 (share group), ")
+    assert "s4 (share group) and 2 more: " in warning
+    backup.append(EntryKind.COMMIT, unrecorded={})
+    assert _planned(store).warnings() == []
 
 
 def test_what_is_missing_is_said(store: ObjectStore) -> None:
@@ -192,9 +211,7 @@ def test_the_limit_while_loading_is_what_the_largest_record_needs(store: ObjectS
 def test_nothing_is_added_from_others_if_that_is_not_wanted(store: ObjectStore) -> None:
     """What another complete generation read beyond the chosen one is left out."""
     first = _backup(store, TopicSpec("orders"))
-    second = Backup.claim(store, topics=[TopicSpec("orders")], number=2, instance="b")
-    second.commit(records("orders", 0, range(40)))
-    second.complete()
+    Backup.completed(store, records("orders", 0, range(40)), number=2, instance="b")
     first.commit(records("orders", 0, range(40, 50)))
     merged, alone = _planned(store), _planned(store, merge=False)
     assert [item.end for item in merged.topics[0].partitions] == [50]
@@ -203,11 +220,13 @@ def test_nothing_is_added_from_others_if_that_is_not_wanted(store: ObjectStore) 
 
 
 def _larger(store: ObjectStore) -> restore_plan.TopicPlan:
-    second = Backup.claim(
-        store, topics=[TopicSpec("orders", config={"max.message.bytes": "200000000"})], number=2, instance="b"
+    Backup.completed(
+        store,
+        records("orders", 0, range(40)),
+        topics=[TopicSpec("orders", config={"max.message.bytes": "200000000"})],
+        number=2,
+        instance="b",
     )
-    second.commit(records("orders", 0, range(40)))
-    second.complete()
     [topic] = _planned(store, number=2).topics
     return topic
 
@@ -260,8 +279,10 @@ def _target(**ends: int) -> TargetTopic:
 def test_a_target_is_held_against_the_plan(store: ObjectStore) -> None:
     """Partitions must be as many unless it is said how keys are put to them; what was deleted counts as empty."""
     _backup(store, TopicSpec("orders", partitions=2))
-    plan = _planned(store)
-    assert restore_plan.shaped(plan, NOTHING, {"orders": _target(p0=5, p1=5)}) == plan
+    found = _planned(store)
+    plan = restore_plan.shaped(found, NOTHING, {"orders": _target(p0=5, p1=5)})
+    assert replace(plan, topics=found.topics) == found
+    assert {topic.offsets.mode for topic in plan.topics} == {OffsetMode.FLOOR}
     same = restore_plan.shaped(plan, _BY_KEY, {"orders": _target(p0=5, p1=5)})
     assert replace(same, notes=()) == plan
     [note] = same.notes
@@ -324,6 +345,7 @@ def test_a_plan_in_a_file(store: ObjectStore) -> None:
         until={("orders", 0): 30},
         shape=RecordChanges(keys=frozenset({b"", b"\xff"}), excluded=frozenset({b"k"}), since=3, latest=True),
         bytes_per_second=7,
+        compression=Compression.LZ4,
         replication_factor=1,
     )
     plan = restore_plan.shaped(plan_of(ChainReader(store, PAIR), options), options.shape, {})
@@ -372,10 +394,10 @@ def test_the_document(store: ObjectStore) -> None:
     """A dry run shows what is read per partition, and how an existing target's config differs."""
     backup = _backup(store, TopicSpec("orders", config={"a": "2", "b": "3"}))
     plan = _planned(store)
-    topic = restore_plan.describe_topic(plan.topics[0], _target(p0=5), now=_NOW)
+    topic = describe_topic(plan.topics[0], _target(p0=5), now=_NOW, compression=None)
     [partition] = topic.partitions
     part = backup.writer.state.objects[next(iter(backup.writer.state.objects))].parts[0]
-    assert partition == restore_plan.PlannedPartition(
+    assert partition == PlannedPartition(
         partition=0,
         objects=1,
         records=40,
@@ -385,10 +407,11 @@ def test_the_document(store: ObjectStore) -> None:
         end=40,
         expired_below=None,
         generations=(1,),
+        fillers=0,
     )
     assert topic.config_differences == {
-        "a": restore_plan.Difference(present="1", recorded="2"),
-        "b": restore_plan.Difference(present=None, recorded="3"),
+        "a": Difference(present="1", recorded="2"),
+        "b": Difference(present=None, recorded="3"),
     }
     assert plan.topics[0].partitions[0].key == PartitionKey(plan.topics[0].source.topic_id, 0)
 
@@ -401,8 +424,8 @@ def test_transactional_ids_are_stable() -> None:
 @pytest.mark.parametrize(
     ("config", "size", "compression"),
     [
-        ({}, 900_000, Compression.ZSTD),
-        ({"compression.type": "producer", "max.message.bytes": "1048588"}, 900_000, Compression.ZSTD),
+        ({}, 900_000, Compression.NONE),
+        ({"compression.type": "producer", "max.message.bytes": "1048588"}, 900_000, Compression.NONE),
         ({"compression.type": "lz4", "max.message.bytes": "50000"}, 50_000, Compression.LZ4),
         ({"compression.type": "uncompressed", "max.message.bytes": "0"}, 1024, Compression.NONE),
     ],
@@ -413,7 +436,43 @@ def test_batches_fit_the_recorded_config(
     """Batches are compressed as recorded and, but for single large records, no larger than the recorded limit."""
     topic = _one(store, config)
     assert topic.batch_bytes(900_000) == size
-    assert topic.compression(Compression.ZSTD) is compression
+    assert topic.compression(None) is compression
+    assert topic.compression(Compression.SNAPPY) is Compression.SNAPPY
+
+
+_CODECS = {Compression.NONE, Compression.GZIP, Compression.SNAPPY, Compression.LZ4, Compression.ZSTD}
+
+
+@pytest.mark.parametrize("had", [set(some) for n in range(6) for some in itertools.combinations(sorted(_CODECS), n)])
+def test_no_codec_is_brought_in(had: set[Compression]) -> None:
+    """The codec is one that the topic had, zstd where it had that; none where nothing was recorded."""
+    bits = sum(1 << codec for codec in had)
+    chosen = choose_codec({}, bits, None)
+    assert chosen in (had or {Compression.NONE})
+    assert (chosen is Compression.ZSTD) == (Compression.ZSTD in had)
+    assert (chosen is Compression.NONE) == (had <= {Compression.NONE})
+    assert codec_names(bits) == [codec.name.lower() for codec in sorted(had)]
+    for name, codec in (("uncompressed", Compression.NONE), ("gzip", Compression.GZIP), ("zstd", Compression.ZSTD)):
+        assert choose_codec({"compression.type": name}, bits, None) is codec
+    assert choose_codec({"compression.type": "producer"}, bits | 1 << 7, None) is chosen, "a codec of later brokers"
+    assert choose_codec({"compression.type": "zstd"}, bits, Compression.GZIP) is Compression.GZIP
+
+
+def test_a_plan_knows_the_codecs_of_each_topic(store: ObjectStore) -> None:
+    """Of all the partitions of one topic, and of no other; an earlier release's part adds nothing."""
+    backup = Backup.claim(store, topics=[TopicSpec("a", partitions=2), TopicSpec("b"), TopicSpec("c")])
+    for topic, number, codecs in (("a", 0, 1 << 1), ("a", 1, 1 << 3 | 1), ("b", 0, 1 << 4), ("c", 0, 0)):
+        backup.batch_codecs = codecs
+        backup.commit(records(topic, number, range(9)))
+    backup.complete()
+    a, b, c = _planned(store).topics
+    shown = [describe_topic(topic, None, now=_NOW, compression=None) for topic in (a, b, c)]
+    assert [(topic.compression, topic.codecs) for topic in shown] == [
+        ("lz4", ["none", "gzip", "lz4"]),
+        ("zstd", ["zstd"]),
+        ("none", []),
+    ]
+    assert describe_topic(a, None, now=_NOW, compression=Compression.GZIP).compression == "gzip"
 
 
 def _written(plan: RestorePlan) -> PlanState:
@@ -427,12 +486,14 @@ def test_the_same_command_finds_itsplan_again(
     store: ObjectStore, topics: tuple[str, ...] | None, generation: int | None
 ) -> None:
     """Also where a topic that is gone comes from an older generation than the rest, and after commits in between."""
-    first = Backup.claim(store, topics=[TopicSpec("orders"), TopicSpec("old")], number=1, instance="a")
-    first.commit([*records("orders", 0, range(10)), *records("old", 0, range(10))])
-    first.complete()
-    second = Backup.claim(store, topics=[TopicSpec("orders")], number=2, instance="b")
-    second.commit(records("orders", 0, range(20)))
-    second.complete()
+    first = Backup.completed(
+        store,
+        [*records("orders", 0, range(10)), *records("old", 0, range(10))],
+        topics=[TopicSpec("orders"), TopicSpec("old")],
+        number=1,
+        instance="a",
+    )
+    second = Backup.completed(store, records("orders", 0, range(20)), number=2, instance="b")
     first.seal()
     options = RestoreOptions(naming=TopicNaming(suffix=".r"), topics=topics, generation=generation)
     if topics is not None and "old" in topics and generation is not None:

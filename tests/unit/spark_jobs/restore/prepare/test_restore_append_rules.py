@@ -24,9 +24,7 @@ _TARGET = TargetTopic(name="t", topic_id="id-t", replication_factor=1, config=_O
 def plain() -> RestorePlan:
     """Of one topic, `t`, with forty records from 2023; its recorded config keeps them for ever."""
     store = MemoryStore()
-    backup = Backup.claim(store, topics=[TopicSpec("t", config={"cleanup.policy": "compact"})])
-    backup.commit(records("t", 0, range(40)))
-    backup.complete()
+    Backup.completed(store, records("t", 0, range(40)), topics=[TopicSpec("t", config={"cleanup.policy": "compact"})])
     return plan_of(ChainReader(store, PAIR), RestoreOptions())
 
 

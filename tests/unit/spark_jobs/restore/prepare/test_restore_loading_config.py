@@ -27,7 +27,6 @@ class Cluster:
         return {"t": dict(self.config)}
 
     def set_config(self, topic: str, changes: Mapping[str, str | None]) -> dict[str, str]:
-        """Set some keys."""
         assert topic == "t"
         taken = {key: value for key, value in changes.items() if key not in self.fixed}
         self.config = {key: value for key, value in {**self.config, **taken}.items() if value is not None}

@@ -41,7 +41,6 @@ class Admin:
     may_alter: bool = True
 
     def create_topic(self, name: str, *, config: Mapping[str, str], only_ask: bool, **_: int) -> None:
-        """Only ask."""
         assert only_ask
         self._object(name, config)
 
@@ -98,9 +97,7 @@ def plan() -> RestorePlan:
     """Of the topic `t`, compacted, with a retention that would matter if it were not."""
     store = MemoryStore()
     config = {"cleanup.policy": "compact", "retention.ms": "1000", "nonsense": "1"}
-    backup = Backup.claim(store, topics=[TopicSpec("t", config=config)])
-    backup.commit(records("t", 0, range(5)))
-    backup.complete()
+    Backup.completed(store, records("t", 0, range(5)), topics=[TopicSpec("t", config=config)])
     return plan_of(ChainReader(store, PAIR), RestoreOptions())
 
 

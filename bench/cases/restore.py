@@ -1,4 +1,4 @@
-"""A restore by Spark, phase by phase: `python -m bench.restore BOOTSTRAP TOPIC PAIR STORE COMPRESSION`.
+"""A restore by Spark, phase by phase: `python -m bench.cases.restore BOOTSTRAP TOPIC PAIR STORE COMPRESSION`.
 
 STORE is a folder's address. Restores into `TOPIC.restored`, which is deleted again. The phases are told apart by what
 they announce; processor time is that of this process and all below it, memory that of the largest Python worker.
@@ -17,7 +17,6 @@ from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.transcode.batch import Compression
 from tandem.spark_jobs.reading.object_reader import StoreAddress
 from tandem.spark_jobs.restore.job import RestoreListener, RestoreRequest, restore
-from tandem.spark_jobs.restore.load.load_task import LoadPace
 from tandem.spark_jobs.restore.plan.options import RestoreOptions
 from tandem.spark_jobs.restore.plan.plan import TopicNaming
 from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
@@ -47,9 +46,7 @@ def main() -> None:
     bootstrap, topic, pair, root, compression = sys.argv[1:6]
     address = StoreAddress(root=root, settings=reading())
     target = TargetCluster({"bootstrap.servers": bootstrap})
-    options = RestoreOptions(
-        naming=TopicNaming(suffix=_SUFFIX), pace=LoadPace(compression=Compression[compression.upper()])
-    )
+    options = RestoreOptions(naming=TopicNaming(suffix=_SUFFIX), compression=Compression[compression.upper()])
     clock = _Clock()
     clock.phase("starting Spark")
     with session(name="bench") as spark:

@@ -1,4 +1,4 @@
-"""What the figures are held against: `python -m bench.baselines KIND BOOTSTRAP TOPIC PARTITIONS RECORDS`.
+"""What the figures are held against: `python -m bench.cases.baselines KIND BOOTSTRAP TOPIC PARTITIONS RECORDS`.
 
 `raw` only receives bytes, `count` is a confluent-kafka consumer that only counts, `count-tuned` the same with a queue
 in front of it that small records do not fill, `obvious` decodes with that and writes Avro files with fastavro.

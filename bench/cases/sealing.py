@@ -1,4 +1,4 @@
-"""What encryption costs on one core, beside what is done to every object anyway: `python -m bench.sealing`."""
+"""What encryption costs on one core, beside what is done to every object anyway: `python -m bench.cases.sealing`."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class TokenBucket:
         self._tokens = float(burst)
         self._at_mono: float | None = None
 
-    def take(self, now_mono: float) -> bool:
+    def take_token(self, now_mono: float) -> bool:
         """Take a token at `now_mono` (seconds of a monotonic clock); return whether there was one."""
         if self._at_mono is not None:
             self._tokens = min(float(self._burst), self._tokens + max(0.0, now_mono - self._at_mono) / self._every_s)
@@ -59,20 +59,20 @@ class RatedLog:
 
     def warning(self, event: str, **fields: Any) -> None:  # noqa: ANN401 (fields of the line)
         """Log a warning, or count it."""
-        self._say("warning", event, fields)
+        self._log_event("warning", event, fields)
 
     def error(self, event: str, **fields: Any) -> None:  # noqa: ANN401 (fields of the line)
         """Log an error, or count it."""
-        self._say("error", event, fields)
+        self._log_event("error", event, fields)
 
     def exception(self, event: str, **fields: Any) -> None:  # noqa: ANN401 (fields of the line)
         """Log an error with the traceback of the exception that is being handled, or count it."""
-        self._say("exception", event, fields)
+        self._log_event("exception", event, fields)
 
-    def _say(self, level: str, event: str, fields: dict[str, Any]) -> None:
+    def _log_event(self, level: str, event: str, fields: dict[str, Any]) -> None:
         with self._lock:
             known = self._events.setdefault((level, event), _Event())
-            if not known.bucket.take(self._clock()):
+            if not known.bucket.take_token(self._clock()):
                 known.left_out += 1
                 return
             more, known.left_out = known.left_out, 0
@@ -84,7 +84,7 @@ class RatedLog:
             due = [
                 (level, event, known)
                 for (level, event), known in self._events.items()
-                if known.left_out and known.bucket.take(self._clock())
+                if known.left_out and known.bucket.take_token(self._clock())
             ]
             told = [(level, event, known.left_out) for level, event, known in due]
             for _, _, known in due:

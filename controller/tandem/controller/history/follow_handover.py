@@ -12,9 +12,8 @@ from tandem.backup_avro.selection.coverage import GuardedPartitions
 from tandem.controller.config import Config
 from tandem.controller.coordination.peer_state import LastHeard, PeerState
 from tandem.controller.coordination.topic import partition_of
-from tandem.controller.coordination.topic_reader import TopicReader, partition_count, send
-from tandem.controller.history.handover_progress import HandoverPlan, HandoverStanding, standing
-from tandem.controller.status.outside_view import ANSWER_S
+from tandem.controller.coordination.topic_reader import ANSWER_S, TopicReader, partition_count, send
+from tandem.controller.history.handover_progress import HandoverPlan, HandoverStanding, handover_standing
 from tandem.sink.kafka.auth.client_config import Value
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.store import ObjectStore
@@ -61,7 +60,7 @@ class HandoverWatch:
         _, offset = send(self._props, message, topic=self._topic, partitions=self._partitions, timeout_s=_SEND_S)
         return offset
 
-    def look(self) -> HandoverStanding:
+    def read_standing(self) -> HandoverStanding:
         """Read the new chain entries; return where the handover stands. Raises the store's errors and DamagedError."""
         self._reader.refresh()
         states = {state.number: state for state in self._reader.history()}
@@ -70,19 +69,19 @@ class HandoverWatch:
         if former is not None and former.sealed and not former.gone:
             found = pins.list_pins(self._store, self._pair, known=self._known_pins)
             held = [former.number for pin in pins.pins_on(found, former.number, now_ms(self._store)) if pin.lasting]
-        return standing(self._asked, self._requested_at, states, self._guarded, held=held)
+        return handover_standing(self._asked, self._requested_at, states, self._guarded, held=held)
 
     def generation(self, number: int) -> Generation | None:
-        """Return a generation as the last `look` has read it; None if it does not exist."""
+        """Return a generation as the last `read_standing` has read it; None if it does not exist."""
         return next((state for state in self._reader.history() if state.number == number), None)
 
-    def hear(self, seconds: float) -> None:
+    def read_heartbeats(self, seconds: float) -> None:
         """Read heartbeats for `seconds`. Brokers that do not answer in that time raise nothing."""
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
             topic_record = self._topic_reading.poll(min(left, 0.2))
             if topic_record is not None and topic_record.message is not None:
-                self._peers.note(topic_record.message, appended_at=topic_record.appended_at)
+                self._peers.note_message(topic_record.message, appended_at=topic_record.appended_at)
 
     def last_heard(self, instance: str) -> LastHeard | None:
         """Return the last heartbeat state of an instance since the request; None if no message of it came."""

@@ -1,4 +1,4 @@
-"""A week of commits a minute with records in every partition, in minutes: `python -m bench.week [DAYS [PARTITIONS]]`.
+"""A week of commits a minute with records in every partition: `python -m bench.cases.week [DAYS [PARTITIONS]]`.
 
 The time is simulated and the store is in memory, so that its requests can be counted; rolling, commits, the chain and
 merging are the real ones. Prints what the week leaves behind, what it cost, and how long commits take as it goes on.
@@ -168,6 +168,7 @@ def _segment(key: PartitionKey, low: int, at: int) -> Segment:
         min_timestamp=at,
         max_timestamp=at,
         largest=len(body) // _RECORDS,
+        codecs=1,
     )
 
 

@@ -1,6 +1,6 @@
 """JSON Schemas of the documents of `-o json` and of the instances' HTTP paths, from the dataclasses in `documents`.
 
-`python -m tandem.controller.cli.output.schemas` writes them to docs/schemas, one file per command or path.
+`python -m tandem.controller.cli.reference.schemas` writes them to docs/schemas, one file per command or path.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ import typing_extensions
 from pydantic import TypeAdapter
 
 from tandem.backup_avro.json_fields import JsonField, json_fields
-from tandem.controller.cli.output.documents import DOCUMENTS, SERVED
 from tandem.controller.cli.output.output import SCHEMA_VERSION, camel
+from tandem.controller.cli.reference.documents import DOCUMENTS, SERVED
 
 FOLDER: Final = Path(__file__).parents[5] / "docs" / "schemas"
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"

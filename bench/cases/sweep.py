@@ -1,4 +1,4 @@
-"""A sweep of all partitions of a generation in one process: `python -m bench.sweep PAIR STORE`.
+"""A sweep of all partitions of a generation in one process: `python -m bench.cases.sweep PAIR STORE`.
 
 STORE is a folder's address. What a task of `tandem retention --horizon` does, partition by partition, without Spark:
 everything lies below the horizon, and each key twice, so that half of the records go. What is written is in no chain,

@@ -1,4 +1,4 @@
-"""The transcoder alone, on one core: `python -m bench.transcoder SIZE`."""
+"""The transcoder alone, on one core: `python -m bench.cases.transcoder SIZE`."""
 
 from __future__ import annotations
 

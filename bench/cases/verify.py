@@ -1,4 +1,4 @@
-"""Verification of all objects of a generation in one process: `python -m bench.verify PAIR STORE [SECONDS]`.
+"""Verification of all objects of a generation in one process: `python -m bench.cases.verify PAIR STORE [SECONDS]`.
 
 STORE is a folder's address. What a task of `tandem verify` does, object by object, for some seconds, without Spark;
 bytes are those of objects as they are stored. For as long again, the decompression alone of what was read: no

@@ -24,10 +24,10 @@ from tandem.controller.cli.restore.drill import DrillDocument
 from tandem.controller.cli.restore.export import ExportDocument
 from tandem.controller.cli.restore.view import RestoreReportDocument
 from tandem.controller.cli.run.config import ConfigDocument
-from tandem.controller.coordination.topic_reader import TopicLetter
-from tandem.controller.demo.story import Figures
+from tandem.controller.coordination.topic_reader import TopicRecordDocument
+from tandem.controller.demo.story import DemoDocument
 from tandem.controller.history.handover_progress import Failover
-from tandem.controller.history.releasable import Parting
+from tandem.controller.history.releasable import ReleaseDocument
 from tandem.controller.history.store_history import History, ServedHistory
 from tandem.controller.roles.kafka import KafkaPolicy
 from tandem.controller.sandbox.sandbox import SandboxStatus
@@ -35,7 +35,7 @@ from tandem.controller.status import check
 from tandem.controller.status.checkpoint_view import CheckpointDeleted, CheckpointDocument, Checkpoints
 from tandem.controller.status.describe import GenerationDescription, TopicDescription
 from tandem.controller.status.instance_state import InstanceState
-from tandem.controller.status.key_use import Keys
+from tandem.controller.status.key_use import KeysDocument
 from tandem.controller.status.overview import Overview
 from tandem.controller.status.pair_list import Pairs
 from tandem.spark_jobs.catch_up.job import CatchUpResult
@@ -57,8 +57,8 @@ DOCUMENTS: Final[Mapping[str, tuple[tuple[str, type], ...]]] = {
     "pause": (("Pause", Pause),),
     "resume": (("Pause", Pause),),
     "history": (("History", History),),
-    "keys": (("Keys", Keys),),
-    "coordination tail": (("CoordinationMessage", TopicLetter),),
+    "keys": (("Keys", KeysDocument),),
+    "coordination tail": (("CoordinationMessage", TopicRecordDocument),),
     "catch-up": (("CatchUp", CatchUpResult),),
     "checkpoint create": (("Checkpoint", CheckpointDocument),),
     "checkpoint list": (("Checkpoints", Checkpoints),),
@@ -74,7 +74,7 @@ DOCUMENTS: Final[Mapping[str, tuple[tuple[str, type], ...]]] = {
     "verify": (("Verify", verify_plan.VerifyResult), ("Verify", verify_files.FilesResult), ("Verify", CompareResult)),
     "drill": (("Drill", DrillDocument),),
     "retention": (("Retention", RetentionDocument),),
-    "release": (("Release", Parting),),
+    "release": (("Release", ReleaseDocument),),
     "policy s3": (("S3Policy", S3Policy),),
     "policy bucket": (("S3Policy", S3Policy),),
     "policy kafka": (("KafkaPolicy", KafkaPolicy),),
@@ -82,7 +82,7 @@ DOCUMENTS: Final[Mapping[str, tuple[tuple[str, type], ...]]] = {
     "signing-key show": (("SigningKey", SigningKey),),
     "config show": (("Config", ConfigDocument),),
     "sandbox status": (("SandboxStatus", SandboxStatus),),
-    "demo": (("Demo", Figures),),
+    "demo": (("Demo", DemoDocument),),
 }
 """The documents that each command prints."""
 

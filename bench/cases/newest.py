@@ -1,4 +1,4 @@
-"""What `--latest-per-key` costs before a load: `python -m bench.newest MILLIONS`.
+"""What `--latest-per-key` costs before a load: `python -m bench.cases.newest MILLIONS`.
 
 Finds the newest records of a partition of so many million records of 130 bytes, each key twice, in one process, without
 a store: the records of a million are read again and again under other offsets and keys. `reading` is one reading

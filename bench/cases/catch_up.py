@@ -1,4 +1,4 @@
-"""A generation from its claim until all is committed: `python -m bench.catch_up BOOTSTRAP TOPIC CODEC STORE`.
+"""A generation from its claim until all is committed: `python -m bench.cases.catch_up BOOTSTRAP TOPIC CODEC STORE`.
 
 STORE is the `store` section of a configuration, as JSON. `--pair NAME`: the generation is completed, for a restore.
 `--workers N`: that many processes read too, as with `scan.workers`; what the largest of them took is told as well.
@@ -31,7 +31,7 @@ from tandem.sink.write.commit import complete_entry
 
 def main() -> None:
     """Run once."""
-    parser = argparse.ArgumentParser(prog="bench.catch_up", description=__doc__)
+    parser = argparse.ArgumentParser(prog="bench.cases.catch_up", description=__doc__)
     for name in ("bootstrap", "topic", "codec", "store"):
         parser.add_argument(name)
     parser.add_argument("--pair")

@@ -1,4 +1,4 @@
-"""Plans over a generation of many objects: `python -m bench.many_objects make|restore|retention|steps STORE OBJECTS`.
+"""Plans over many objects: `python -m bench.cases.many_objects make|restore|retention|steps STORE OBJECTS`.
 
 `make` writes its chain into a folder, the objects themselves are not there: no plan reads them. `restore` reads the
 chain and plans a restore of everything, as `tandem restore --dry-run` does; `retention` plans a sweep of it, given the
@@ -140,7 +140,7 @@ def steps(store: ObjectStore, objects: int) -> tuple[int, int]:
     """Plan as `retention` does, and judge each step anew."""
     seen, plan = _planned(store, objects)
     for step in plan.steps:
-        if retention_plan.judge(step, seen, RetentionRules()) != step:
+        if retention_plan.narrow_step(step, seen, RetentionRules()) != step:
             raise RuntimeError(f"nothing has changed, and less would go: {step.topics}")
     return objects, objects * _BYTES
 

@@ -1,4 +1,4 @@
-"""An idle pair of 1,000 partitions with the settings that it has by itself: `python -m bench.idle [SECONDS]`.
+"""An idle pair of 1,000 partitions with the settings that it has by itself: `python -m bench.cases.idle [SECONDS]`.
 
 Prints, for each of the two instances, the share of a core that it used while nothing was written, and its memory.
 """

@@ -1,0 +1,106 @@
+"""What Spark calls in its Python workers: loads, surveys and checks, whose permanent failures come back as results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from tandem.backup_avro.errors import PermanentError, TimedOutError
+from tandem.spark_jobs.restore.check import check_partition
+from tandem.spark_jobs.restore.check.check_partition import CheckResult, CheckTask, MapTask, WrittenRange
+from tandem.spark_jobs.restore.load import load
+from tandem.spark_jobs.restore.load.batch_producer import FencedError
+from tandem.spark_jobs.restore.load.load import LoadResult
+from tandem.spark_jobs.restore.load.load_task import LoadTask
+from tandem.spark_jobs.restore.plan import stray_keys
+from tandem.spark_jobs.restore.plan.stray_keys import StrayKey, SurveyTask, TimestampDisorder
+from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Failed:
+    """A task's permanent failure, returned as a result so that Spark does not retry the task."""
+
+    error: PermanentError | TimedOutError
+
+
+def results_of(found: Iterable[object]) -> list:  # type: ignore[type-arg]  # of whatever the tasks return
+    """Return the results, and raise the first failure."""
+    results = []
+    for item in found:
+        if isinstance(item, _Failed):
+            raise item.error
+        results.append(item)
+    return results
+
+
+def load_all(tasks: Iterable[LoadTask]) -> Iterator[LoadResult | _Failed]:
+    """Carry out loads."""
+    for task in tasks:
+        try:
+            yield load.load_partition(task)
+        except FencedError:
+            raise  # fenced by a later attempt of this task, or by another run: the next attempt finds out which
+        except (PermanentError, TimedOutError) as error:
+            yield _Failed(error=error)
+
+
+def survey_all(tasks: Iterable[SurveyTask]) -> Iterator[StrayKey | _Failed]:
+    """Look for keys that lie in other partitions than the partitioner would choose."""
+    for task in tasks:
+        try:
+            yield stray_keys.find_stray_key(task)
+        except PermanentError as error:
+            yield _Failed(error=error)
+
+
+def find_disorders(tasks: Iterable[SurveyTask]) -> Iterator[TimestampDisorder | _Failed]:
+    """Look for partitions that are not in the order of timestamps."""
+    for task in tasks:
+        try:
+            found = stray_keys.find_disorder(task)
+        except PermanentError as error:
+            yield _Failed(error=error)
+        else:
+            if found is not None:
+                yield found
+
+
+def scatter(
+    given: Iterable[MapTask | tuple[int, CheckTask]],
+) -> Iterator[tuple[int, CheckTask | WrittenRange | _Failed]]:
+    """Yield the checks and the rows of their offset maps, each with the number of its check."""
+    for item in given:
+        if not isinstance(item, MapTask):
+            yield item
+            continue
+        try:
+            yield from check_partition.stretches(item)
+        except (PermanentError, TimedOutError) as error:
+            yield min(item.shares.values())[0], _Failed(error=error)
+
+
+def check_shared(
+    cluster: ClusterAddress, found: Iterable[CheckTask | WrittenRange | _Failed]
+) -> Iterator[CheckResult | _Failed]:
+    """Carry out the one check of a partition."""
+    tasks: list[CheckTask] = []
+    failed: list[_Failed] = []
+    written: list[WrittenRange] = []
+    for item in found:
+        if isinstance(item, CheckTask):
+            tasks.append(replace(item, cluster=cluster))
+        elif isinstance(item, WrittenRange):
+            written.append(item)
+        else:
+            failed.append(item)
+    yield from failed or check_all(tasks, written)
+
+
+def check_all(tasks: Iterable[CheckTask], written: Sequence[WrittenRange] = ()) -> Iterator[CheckResult | _Failed]:
+    """Carry out checks. `written`: see `check_partition`."""
+    for task in tasks:
+        try:
+            yield from check_partition.check_partition(task, written)
+        except (PermanentError, TimedOutError) as error:
+            yield _Failed(error=error)
