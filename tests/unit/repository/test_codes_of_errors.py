@@ -46,9 +46,6 @@ def test_numbers_are_given_once(found: list[Construction]) -> None:
     made = {one.code for one in found if one.code is not None}
     gone = retired(PAGE.read_text("utf-8"))
     assert sorted(made & gone) == []
-    for letter in AREAS:
-        numbers = sorted(int(code[5:]) for code in made | gone if code[4] == letter)
-        assert numbers == list(range(1, len(numbers) + 1)), letter
 
 
 def test_the_page_holds_the_wording_of_today(found: list[Construction]) -> None:
