@@ -86,25 +86,25 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="each record of junk is a line in the log",
         file="sink/tandem/sink/process/rates.py",
-        old="            if not known.bucket.take(self._clock()):\n",
+        old="            if not known.bucket.take_token(self._clock()):\n",
         new="            if known.bucket is None:\n",
     ),
     Mistake(
         name="each message wakes the instance",
         file="controller/tandem/controller/coordination/topic.py",
-        old="        if self._wake is not None and wakes and self._wakes.take(now):\n",
+        old="        if self._wake is not None and wakes and self._wakes.take_token(now):\n",
         new="        if self._wake is not None and wakes:\n",
     ),
     Mistake(
         name="each hint has the store looked at",
         file="controller/tandem/controller/instance/message_watch.py",
-        old="        if self._hurries.take(time.monotonic()):\n            self._watch.hurry()\n",
-        new="        self._watch.hurry()\n",
+        old="        if self._hurries.take_token(time.monotonic()):\n            self._watch.read_soon()\n",
+        new="        self._watch.read_soon()\n",
     ),
     Mistake(
         name="each hint has all checkpoints looked at",
         file="controller/tandem/controller/instance/checkpoint_keeper.py",
-        old="        if not rested and (hints == self._hints or not self._hurries.take(now_mono)):\n",
+        old="        if not rested and (hints == self._hints or not self._hurries.take_token(now_mono)):\n",
         new="        if not rested and hints == self._hints:\n",
     ),
     Mistake(

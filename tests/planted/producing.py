@@ -32,7 +32,7 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="builds that are spoilt follow one another without a rest",
         file="controller/tandem/controller/decision/decide.py",
-        old="    if seen.spoilt.rests(seen.at):\n        return [], Reason.RESTING\n",
+        old="    if seen.spoilt.must_wait(seen.at):\n        return [], Reason.RESTING\n",
         new="",
     ),
     Mistake(

@@ -44,8 +44,8 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="what another copy holds is skipped",
         file="sink/tandem/sink/read/reader_context.py",
-        old="        if record is not None:\n            self.say(",
-        new="        if record is not None and end < 0:\n            self.say(",
+        old="        if record is not None:\n            self.report_trouble(",
+        new="        if record is not None and end < 0:\n            self.report_trouble(",
     ),
     Mistake(
         name="a last record is held against ends that its copy has not read",

@@ -45,8 +45,8 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="an edited plan is carried out",
         file="spark_jobs/tandem/spark_jobs/restore/plan/plan_file.py",
-        old='    if fields.take("sha256", str) != _digest(json.loads(data)):\n',
-        new='    if not fields.take("sha256", str):\n',
+        old='    if fields.take_field("sha256", str) != _digest(json.loads(data)):\n',
+        new='    if not fields.take_field("sha256", str):\n',
     ),
     Mistake(
         name="files with secrets may be read by others",

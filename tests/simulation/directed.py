@@ -540,7 +540,7 @@ def an_entry_key_never_answers(seed: int) -> World:
     world.bucket.refused.add(key)
 
     def named(text: str) -> bool:
-        seen = world.alive["a"].instance.look()
+        seen = world.alive["a"].instance.view()
         return any(
             text in said for said in (*seen.failing, *(one for report in seen.reports for one in report.trouble))
         )

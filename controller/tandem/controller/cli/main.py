@@ -39,7 +39,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "list": "Show the pairs below a root.",
     "status": "Show both instances, their lag, and what can be restored.",
     "wait": "Wait until the pair is as it should be.",
-    "check": "Report in one line whether the pair is healthy, for Nagios and similar monitoring.",
+    "check": "Report in one line whether the pair is healthy, for Nagios and others.",
     "describe": "Show everything that is stored of a generation or a topic.",
     "failover": "Ask the other instance to take its turn now.",
     "switchover": "The same as failover, under its other name.",

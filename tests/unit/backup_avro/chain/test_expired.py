@@ -17,9 +17,9 @@ from tandem.backup_avro.chain.snapshot import dump_state
 from tandem.backup_avro.errors import DamagedError
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import ChainWriter
-from tandem.spark_jobs.restore.plan import plan
 from tandem.spark_jobs.restore.plan.options import RestoreOptions, plan_of
 from tandem.spark_jobs.restore.plan.plan import RestorePlan
+from tandem.spark_jobs.restore.plan.plan_document import describe_topic
 
 K, U = key(), key("u")
 MINUTE = 60_000
@@ -156,7 +156,7 @@ def _plan(store: MemoryStore, **chosen: object) -> RestorePlan:
 
 
 def _expired(made: RestorePlan) -> list[int | None]:
-    topics = [plan.describe_topic(topic, None, now=0, compression=None) for topic in made.topics]
+    topics = [describe_topic(topic, None, now=0, compression=None) for topic in made.topics]
     return [item.expired_below for topic in topics for item in topic.partitions]
 
 

@@ -41,7 +41,7 @@ TARGET = ("--target-bootstrap-servers", "localhost:1")
         (("restore", "--root", "file:///x", "--pair", "x", *TARGET, "--offset-map"), "--offset-map requires"),
         (
             ("records", "--root", "file:///x", "--pair", "x", "--topic", "t", "--key", "k", "--index", "f"),
-            "--index goes",
+            "--index requires",
         ),
         (("verify", *ROOT, "--index", "/nowhere/f"), "/nowhere/f can't be written"),
         (("restore", "--root", GOLDEN_FOLDER.as_uri(), "--pair", "x", *TARGET), "there are a connector's files"),

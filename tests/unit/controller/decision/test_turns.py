@@ -104,7 +104,7 @@ def test_requests_of_persons_and_instances_are_told_apart() -> None:
     heard = peers()
     for sender in ("a", "b", "cli"):
         asking = message(sender, CoordinationEvent.ACTIVATE, "9", request_id=sender, target="a", generation=3)
-        heard.note(asking, heard_mono=1.0)
+        heard.note_message(asking, heard_mono=1.0)
     assert {one.request_id: one.by_person for one in heard.activations()} == {"a": False, "b": False, "cli": True}
 
 
@@ -254,10 +254,10 @@ def test_who_holds_something_takes_the_rest_over() -> None:
 def test_who_is_heard_is_told_by_incarnation() -> None:
     """Those that left, and those only known from before, are not among them."""
     heard = peers()
-    heard.note(message("a", life="0"), heard_mono=None)
-    heard.note(message("a", life="2"), heard_mono=5.0)
-    heard.note(message("a", life="3"), heard_mono=6.0)
-    heard.note(message("a", CoordinationEvent.LEAVING, "3"), heard_mono=7.0)
+    heard.note_message(message("a", life="0"), heard_mono=None)
+    heard.note_message(message("a", life="2"), heard_mono=5.0)
+    heard.note_message(message("a", life="3"), heard_mono=6.0)
+    heard.note_message(message("a", CoordinationEvent.LEAVING, "3"), heard_mono=7.0)
     assert heard.twin("a").incarnations == {"a-2": 5.0}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import struct
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -146,7 +147,8 @@ def test_there_and_back(records: list[Record], compression: Compression) -> None
         .transcode(moved, topic=TOPIC, partition=PARTITION, start=base, until=None, aborted=(), read_committed=True)
         .segments
     )
-    assert again == segment
+    assert again.codecs in {1 << compression.value, 1 << Compression.NONE.value}, "not compressed if that is no shorter"
+    assert replace(again, codecs=segment.codecs) == segment
 
 
 @given(logs(max_size=8), st.data())

@@ -199,5 +199,5 @@ def test_a_check_reads_on(monkeypatch: pytest.MonkeyPatch) -> None:
         cluster=None,  # type: ignore[arg-type]  # not needed to read
         stall_seconds=5.0,
     )
-    check_partition._Reading(found, Tallies(), OtherWriters(())).read(source)  # type: ignore[arg-type]
+    check_partition._Reading(found, Tallies(), OtherWriters(()), source).read()  # type: ignore[arg-type]
     assert taken == list(range(11))

@@ -108,7 +108,7 @@ def test_settings_of_a_store_survive_as_options(settings: StoreAccess) -> None:
         ({"root": "file:///x", "pair": "p", "at": "yesterday"}, "option at 'yesterday' is no moment"),
         ({"root": "file:///x", "pair": "p", "at": "2026-01-01T00:00:00"}, "says no zone"),
         ({"root": "file:///x", "pair": "p", "at": "2026-01-01T00:00:00Z", "checkpoint": "c"}, "each say which state"),
-        ({"root": "file:///x", "pair": "p", "generation": "1", "checkpoint": "c"}, "goes without"),
+        ({"root": "file:///x", "pair": "p", "generation": "1", "checkpoint": "c"}, "is not allowed with"),
         ({"root": "file:///x", "pair": "p", "topicsPattern": "a("}, "no regular expression"),
         ({"root": "file:///x", "pair": "p", "partitions": "a"}, "'a' is not TOPIC:PARTITION"),
         ({"root": "file:///x", "pair": "p", "partitions": "a:x"}, "'a:x' is not TOPIC:PARTITION"),

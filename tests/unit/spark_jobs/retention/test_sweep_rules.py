@@ -710,7 +710,7 @@ def test_nothing_is_planned_without_a_moment_as_old(store: MemoryStore) -> None:
     assert found.sweeps == ()
     assert [left.reason for left in found.left] == ["no moment is as old as the horizon"]
     store.objects[layout.checkpoint_key(PAIR, "broken")] = b"{"
-    with pytest.raises(RefusedError, match="TDM-S039"):
+    with pytest.raises(RefusedError, match="TDM-T002"):
         sweeper(store).plan()
 
 

@@ -33,7 +33,7 @@ def test_a_forged_generation_is_no_reason_to_compare_an_older_one(
     entry.unlink()
     entry.write_bytes(unseal(written)[0])
     address = StoreAddress(root=tmp_path.as_uri(), settings=settings)
-    with pytest.raises(SignatureError, match="TDM-D002"):
+    with pytest.raises(SignatureError, match="TDM-P076"):
         against_topic(NOTHING, address, PAIR, NOTHING)
-    with pytest.raises(SignatureError, match="TDM-D002"):
+    with pytest.raises(SignatureError, match="TDM-P076"):
         against_generation(NOTHING, address, PAIR, [1])
