@@ -21,9 +21,9 @@ from support.clusters.topics import TopicMaker
 
 from tandem.backup_avro.record.current import Record, TimestampType, encode
 from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.sink.transcode.avro_to_batch import build_batches
 from tandem.sink.transcode.batch import Compression
 from tandem.sink.transcode.body_operations import BuiltBatch
-from tandem.sink.transcode.reverse import build_batches
 from tandem.spark_jobs.restore.load import batch_producer
 from tandem.spark_jobs.restore.load.batch_producer import (
     BatchProducer,

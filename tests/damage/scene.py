@@ -17,9 +17,9 @@ from tandem.backup_avro.record.container import Codec
 from tandem.backup_avro.record.current import Record, decode_body
 from tandem.sink.store import ObjectStore, StoreAccess, open_store
 from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.transcode.avro_to_batch import build_batches
 from tandem.sink.transcode.batch import Compression
 from tandem.sink.transcode.implementation_choice import best_transcoder
-from tandem.sink.transcode.reverse import build_batches
 from tandem.spark_jobs.reading.object_reader import ObjectReader
 from tandem.spark_jobs.restore.plan.options import RestoreOptions, plan_of
 from tandem.spark_jobs.restore.plan.plan import RestorePlan

@@ -3,7 +3,7 @@
 Every step is as small as what others can see of it: one put, one append, one deletion, one read of the chains. Between
 two steps of a process anything else may happen, for as long as it likes: a process that is never heard again has
 crashed, one that goes on after another took its place is stale. So crashes, pauses and late messages need no steps.
-What a process does between its steps mirrors `controller.instance.act`, `sink.write.clear` and
+What a process does between its steps mirrors `controller.instance.act`, `sink.write.clear_generation` and
 `sink.store.chain.chain_writer`.
 """
 

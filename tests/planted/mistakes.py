@@ -65,15 +65,15 @@ MISTAKES = (
     ),
     Mistake(
         name="an empty value becomes a tombstone",
-        file="sink/tandem/sink/transcode/encode.py",
+        file="sink/tandem/sink/transcode/batch_to_avro.py",
         old="        if byte & 1:\n            value = None\n",
         new="        if byte <= 1:\n            value = None\n",
     ),
     Mistake(
         name="a gap at head is no taint",
-        file="sink/tandem/sink/read/partition_progress.py",
-        old=" or gap <= limit:\n",
-        new=" or gap <= limit * 1000:\n",
+        file="sink/tandem/sink/read/tombstone_guarantee.py",
+        old=" or gap_s <= longest_gap_s(retention_s):\n",
+        new=" or gap_s <= longest_gap_s(retention_s) * 1000:\n",
     ),
     Mistake(
         name="complete without having been at head after the base",
@@ -185,7 +185,7 @@ MISTAKES = (
     ),
     Mistake(
         name="clearing deletes what stays",
-        file="sink/tandem/sink/write/clear.py",
+        file="sink/tandem/sink/write/clear_generation.py",
         old="any(part.key in clearing.stays for part in item.parts)",
         new="any(part.key in clearing.goes for part in item.parts)",
     ),
@@ -233,7 +233,7 @@ MISTAKES = (
     ),
     Mistake(
         name="checkpoint: clearing begins all the same",
-        file="sink/tandem/sink/write/clear.py",
+        file="sink/tandem/sink/write/clear_generation.py",
         old="        if kept:\n",
         new="        if not kept:\n            pass\n        elif wanted is None:\n",
     ),

@@ -41,7 +41,7 @@ MODULES = (
     "tandem.sink.store.chain.pins",
     "tandem.sink.store.chain.chain_reader",
     "tandem.sink.store.chain.chain_writer",
-    "tandem.sink.write.clear",
+    "tandem.sink.write.clear_generation",
     "tandem.sink.process.clock",
     "tandem.sink.process.memory_budget",
     "tandem.sink.write.commit",

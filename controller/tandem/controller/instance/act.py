@@ -37,7 +37,7 @@ from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import ChainWriter, ClaimLostError, HolderLostError, Identity, StoppedError
 from tandem.sink.store.chain.releases import ReleaseReader
 from tandem.sink.store.object_store import ObjectStore
-from tandem.sink.write.clear import clear_generation
+from tandem.sink.write.clear_generation import clear_generation
 from tandem.sink.write.commit import complete_entry, sealed_entry, tainted_entry, takeover_entry
 from tandem.sink.write.confirm import (
     CoverLostError,

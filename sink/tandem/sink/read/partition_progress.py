@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from tandem.backup_avro.chain.entries import PartitionKey, Position, RecordHash, Taint
 from tandem.sink.read.scan.plan import ScanPlan
-from tandem.sink.read.tombstone_guarantee import longest_gap_s, shorter_guarantee
+from tandem.sink.read.tombstone_guarantee import longest_gap_s, missed_tombstones, shorter_guarantee
 
 CONFIRM_CEILING_S = 900.0
 """Longest time in s without a chain entry while no records arrive: being at head is confirmed at least this often."""
@@ -166,16 +166,8 @@ class PartitionProgress:
         sound = committed if self._proven else self.scan.base.start
         if self.lost is not None:
             return Taint(key=self.key, offset=sound, reason=self.lost, cut_at=self.cut_at, epoch=epoch)
-        limit, gap = self.gap_limit_s, self.gap_s(now)
-        if limit is None or self.offset == committed or gap <= limit:
-            return None
-        away = (
-            "read nobody knows how long after it was last at head, because the store's clock was set back"
-            if math.isinf(gap)
-            else f"read {gap:.0f} s after it was last at head"
-        )
-        reason = f"{away}; tombstones are promised for {self.held_to_s:.0f} s"
-        return Taint(key=self.key, offset=sound, reason=reason, epoch=epoch)
+        reason = None if self.offset == committed else missed_tombstones(self.gap_s(now), self.held_to_s)
+        return None if reason is None else Taint(key=self.key, offset=sound, reason=reason, epoch=epoch)
 
     def record_commit(self) -> Position:
         """Return the position for a commit, and record it as committed."""

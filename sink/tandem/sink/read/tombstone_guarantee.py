@@ -1,8 +1,8 @@
 """The tombstone rule: how long a tail may be away from the end of a log without missing a tombstone.
 
 A broker may remove a tombstone `delete.retention.ms` after it was first cleaned. A tail that was away for longer may
-have missed one, and so would restore a record that was deleted: its partition is tainted
-(`PartitionProgress.taint`; docs/protocol.md). Pure: seconds in, seconds out.
+have missed one, and so would restore a record that was deleted: its partition is tainted (docs/protocol.md). Pure:
+seconds in, seconds out.
 """
 
 from __future__ import annotations
@@ -28,6 +28,22 @@ def shorter_guarantee(one: float | None, other: float | None) -> float | None:
 def longest_gap_s(retention_s: float) -> float:
     """Return how many s a tail may be away from the log's end (design, rule 7); `retention_s` is the guarantee."""
     return TAINT_SHARE * max(retention_s, SHORTEST_RETENTION_S)
+
+
+def missed_tombstones(gap_s: float, retention_s: float | None) -> str | None:
+    """Return why a tail may have missed tombstones that read on `gap_s` s after it was at head; None: it can't have.
+
+    `retention_s` is the guarantee, None for a topic that only deletes. An infinite gap is one of unknown length. The
+    result is the reason of the partition's taint.
+    """
+    if retention_s is None or gap_s <= longest_gap_s(retention_s):
+        return None
+    away = (
+        "read nobody knows how long after it was last at head, because the store's clock was set back"
+        if math.isinf(gap_s)
+        else f"read {gap_s:.0f} s after it was last at head"
+    )
+    return f"{away}; tombstones are promised for {retention_s:.0f} s"
 
 
 def away_s(*, head_at: int, skew: int | None, store_ms: int, local_ms: int) -> float:

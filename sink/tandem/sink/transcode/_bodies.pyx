@@ -358,7 +358,7 @@ cdef Verdict fill(
     bint seal,
     Output *out,
 ) noexcept nogil:
-    """Fill batch after batch, as `reverse.build_batches` does."""
+    """Fill batch after batch, as `avro_to_batch.build_batches` does."""
     cdef const uint8_t *at = data
     cdef const uint8_t *end = data + data_size
     cdef const uint8_t *begin

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""The compiled twin of `reference`: the same bytes, outside of the interpreter's lock, without an object per record.
+"""The compiled twin of `plain_transcoder`: the same bytes, outside of the interpreter's lock, no object per record.
 
 Nothing is raised here for what is wrong with the data: `transcode` returns None, and the reference, asked for the same
 bytes, says what it is. So the twin has to know right from wrong, but only one of the two has the words. No byte is

@@ -79,7 +79,7 @@ class BodyWorker(Protocol):
         start: int = 0,
         until: int | None = None,
     ) -> Iterator[BuiltBatch]:
-        """See `reverse.build_batches`."""
+        """See `avro_to_batch.build_batches`."""
         ...
 
     def advance(self, state: bytes, body: bytes | memoryview, count: int) -> HashState:

@@ -12,7 +12,7 @@ from tandem.backup_avro.record.binary_reader import BinaryReader
 from tandem.backup_avro.record.record_spans import Span, spans
 from tandem.backup_avro.record.varint import LONG_MAX
 from tandem.backup_avro.record.version_1 import ConvertedBody, LayoutV1
-from tandem.sink.transcode import _bodies, content_hash, reverse
+from tandem.sink.transcode import _bodies, avro_to_batch, content_hash
 from tandem.sink.transcode import batch as layout
 from tandem.sink.transcode.batch import Compression
 from tandem.sink.transcode.body_operations import BodySurvey, BuiltBatch, HashState
@@ -40,7 +40,7 @@ class CompiledBodies:
         start: int = 0,
         until: int | None = None,
     ) -> Iterator[BuiltBatch]:
-        """See `reverse.build_batches`."""
+        """See `avro_to_batch.build_batches`."""
         found = None
         place = _place(bytes(body[:_HEAD_BYTES]))
         plain = compression is Compression.NONE
@@ -56,7 +56,7 @@ class CompiledBodies:
                 plain,
             )
         if place is None or found is None:
-            yield from reverse.build_batches(
+            yield from avro_to_batch.build_batches(
                 body,
                 count,
                 max_batch_bytes=max_batch_bytes,
@@ -71,7 +71,7 @@ class CompiledBodies:
             yield BuiltBatch(
                 data=data
                 if plain
-                else reverse.packed(
+                else avro_to_batch.packed(
                     data,
                     compression,
                     records=records,

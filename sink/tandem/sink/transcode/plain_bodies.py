@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tandem.backup_avro.record import version_1
 from tandem.backup_avro.record.record_spans import Span, spans
 from tandem.backup_avro.record.version_1 import ConvertedBody, LayoutV1
-from tandem.sink.transcode import content_hash, reverse
+from tandem.sink.transcode import avro_to_batch, content_hash
 from tandem.sink.transcode.batch import Compression, with_producer
 from tandem.sink.transcode.body_operations import BodySurvey, BuiltBatch, HashState
 from tandem.sink.transcode.transcoder_result import REFERENCE
@@ -29,8 +29,8 @@ class PlainBodies:
         start: int = 0,
         until: int | None = None,
     ) -> Iterator[BuiltBatch]:
-        """See `reverse.build_batches`."""
-        return reverse.build_batches(
+        """See `avro_to_batch.build_batches`."""
+        return avro_to_batch.build_batches(
             body,
             count,
             max_batch_bytes=max_batch_bytes,

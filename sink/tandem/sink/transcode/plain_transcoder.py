@@ -16,7 +16,7 @@ from tandem.backup_avro.errors import DamagedError, TooLargeError
 from tandem.backup_avro.record.varint import LONG_MAX
 from tandem.sink.transcode import batch as layout
 from tandem.sink.transcode.aborted_transactions import AbortedTransactions, is_abort_marker
-from tandem.sink.transcode.encode import EncodedBatch, encode_batch
+from tandem.sink.transcode.batch_to_avro import EncodedBatch, encode_batch
 from tandem.sink.transcode.transcoder_result import OUTPUT_LIMIT, REFERENCE, Segment, Transcoded
 
 #: Most bytes that the records of one batch may decompress to, unless memory.largest_batch says otherwise.

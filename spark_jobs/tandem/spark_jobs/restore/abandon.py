@@ -7,27 +7,21 @@ an operator deletes it when it is not needed.
 
 from __future__ import annotations
 
-import threading
 import uuid
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from queue import Empty, SimpleQueue
 from typing import Final
 
 from tandem.backup_avro.errors import ConfigError, RefusedError
-from tandem.sink.kafka.auth.client_config import Value
 from tandem.spark_jobs.restore.lease import lease_record
 from tandem.spark_jobs.restore.lease import progress as marks
+from tandem.spark_jobs.restore.lease.fencing import fence_all
 from tandem.spark_jobs.restore.lease.other_restores import short, unfinished
 from tandem.spark_jobs.restore.lease.progress import LostEndError, PlanPhase, PlanState, RestoreProgress
-from tandem.spark_jobs.restore.load.batch_producer import fence
 from tandem.spark_jobs.restore.plan import plan as restore_plan
 from tandem.spark_jobs.restore.prepare import append
 from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
 
-_FENCES_AT_ONCE: Final = 8
-_LOOK_S: Final = 0.5
 _SHORTEST: Final = 8
 
 
@@ -159,52 +153,3 @@ def put_back_again(target: TargetCluster, before: Mapping[str, Mapping[str, str]
     ids = {name: topic.topic_id for name, topic in target.look(held).items()}
     wanted = {topic for state in unfinished(target.plans()) for topic in state.targets.values()}
     put_back(target, {name: held[name] for name, topic_id in ids.items() if topic_id not in wanted})
-
-
-def fence_all(props: Mapping[str, Value], states: Iterable[PlanState]) -> None:
-    """Fence all producers of these plans' tasks, and end their transactions.
-
-    Raises as `batch_producer.fence`, with the first that fails, and KeyboardInterrupt, and then waits for no fencing
-    that is under way: each may take minutes if a broker is down, and there may be thousands. None is begun or retried
-    after that, but up to eight that are under way may still complete: if such a plan is resumed at once, they may fence
-    new tasks of it. Those then fail with FencedError, and the plan can be resumed again.
-    """
-    ids = [
-        restore_plan.transactional_id(state.plan, topic_id, number)
-        for state in states
-        for topic_id, number in state.tasks
-    ]
-    left: SimpleQueue[str] = SimpleQueue()
-    for name in ids:
-        left.put(name)
-    ended: SimpleQueue[Exception | None] = SimpleQueue()
-    stop = threading.Event()
-
-    def work() -> None:
-        with suppress(Empty):
-            while not stop.is_set():
-                name = left.get_nowait()
-                try:
-                    fence(props, name, given_up=stop.is_set)
-                except Exception as error:  # noqa: BLE001 - raised where they are waited for
-                    stop.set()
-                    ended.put(error)
-                else:
-                    ended.put(None)
-
-    for number in range(min(_FENCES_AT_ONCE, len(ids))):
-        threading.Thread(target=work, name=f"fence-{number}", daemon=True).start()
-    try:
-        for _ in ids:
-            error = _next(ended)
-            if error is not None:
-                raise error
-    finally:
-        stop.set()
-
-
-def _next(ended: SimpleQueue[Exception | None]) -> Exception | None:
-    """Return the next result; waits in steps of `_LOOK_S` seconds, because signals are handled only between them."""
-    while True:
-        with suppress(Empty):
-            return ended.get(timeout=_LOOK_S)

@@ -21,7 +21,7 @@ from tandem.sink.store import ObjectStore, UploadInfo
 from tandem.sink.store.chain import pins
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import ChainWriter, now_ms
-from tandem.sink.write.clear import clear_generation
+from tandem.sink.write.clear_generation import clear_generation
 from tandem.spark_jobs.reading.object_reader import StoreAddress, require_pair
 from tandem.spark_jobs.retention.retention_plan import JANITOR, make_plan, narrow_step
 from tandem.spark_jobs.retention.retention_steps import (

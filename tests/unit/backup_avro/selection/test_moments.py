@@ -307,7 +307,7 @@ def test_what_is_no_moment(store: MemoryStore) -> None:
     past.backup.append(EntryKind.SNAPSHOT)
     complete = past.backup.writer.state.completed_seq or 0
     for seq in (1, 2, 99, past.backup.writer.state.seq):
-        with pytest.raises(ConfigError, match=f"entry {seq} of generation 1 is no moment") as caught:
+        with pytest.raises(ConfigError, match=f"entry {seq} of generation 1 is not a restorable moment") as caught:
             plan(store, commit=seq)
         moments = [one.seq for one in past.backup.writer.state.moments if one.seq >= complete]
         assert caught.value.remedy == f"entries {moments[0]} to {moments[-1]} are, those that commit or confirm"

@@ -115,7 +115,7 @@ def test_refused_for_a_silent_target(store: ObjectStore) -> None:
     """A request that nobody would act on is refused, with the one who would; --force leaves it, with a warning."""
     completed(store)
     silent = {"a": 1.0, "b": 120.0}
-    with pytest.raises(RefusedError, match=r"b was last heard 2m ago: nobody would act") as caught:
+    with pytest.raises(RefusedError, match=r"b was last heard 2m ago: no process would act") as caught:
         asked(store, heard_s=silent)
     assert "choose a with --to" in str(caught.value.remedy)
     assert asked(store, heard_s=silent, force=True).warnings[0].startswith("b was last heard 2m ago: the request stays")

@@ -29,7 +29,7 @@ from tandem.sink.store.chain import checkpoints, pins
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import ChainWriter, HolderLostError
 from tandem.sink.store.object_store import StoreDeniedError, StoreTransientError
-from tandem.sink.write.clear import clear_generation
+from tandem.sink.write.clear_generation import clear_generation
 from tandem.sink.write.commit import takeover_entry
 
 ORDERS = TopicSpec("orders")

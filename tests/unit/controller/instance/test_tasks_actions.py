@@ -274,7 +274,7 @@ def test_a_clearing_that_has_begun_waits_for_what_can_be_read() -> None:
     sound = turn.store.objects[entry]
     turn.store.objects[entry] = sound[:9] + bytes([sound[9] ^ 1]) + sound[10:]
     tasks, _ = tasks_of(turn.one, turn.store, stop=threading.Event())
-    with pytest.raises(TransientError, match="generation 1 is kept, because no chain that can be read"):
+    with pytest.raises(TransientError, match="generation 1 is kept, because no readable chain"):
         tasks.clear(1, wanted)
     assert set(turn.one.writer.state.objects) <= turn.store.objects.keys()
     turn.store.objects[entry] = sound

@@ -16,7 +16,7 @@ from tandem.backup_avro.errors import PermanentError
 from tandem.sink.store.chain import pins
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.object_store import ObjectMissingError, StoreTransientError, UploadInfo
-from tandem.sink.write.clear import ClearResult, clear_generation
+from tandem.sink.write.clear_generation import ClearResult, clear_generation
 from tandem.sink.write.confirm import ObjectLoss, ObjectLostError, confirm_objects, lost_objects
 
 ANOTHER = "the generation can't become complete and another one is built; find the process that changes the bucket"
@@ -90,7 +90,7 @@ def test_much_is_deleted_in_batches(
     store: Bucket, backup: Backup, monkeypatch: pytest.MonkeyPatch, at_once: int, batches: list[int]
 ) -> None:
     """However many they are, no more than so many names are held at once; each object is deleted and counted once."""
-    monkeypatch.setattr("tandem.sink.write.clear._BATCH", at_once)
+    monkeypatch.setattr("tandem.sink.write.clear_generation._BATCH", at_once)
     size = sum(len(store.objects[name]) for name in data(store))
     outcome = clear_generation(store, backup.writer, all_of(backup), stop=threading.Event())
     assert store.batches == batches

@@ -15,7 +15,7 @@ from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import Base, Clearing, EntryKind
 from tandem.backup_avro.errors import DamagedError, RefusedError
 from tandem.sink.store.chain.chain_reader import ChainReader
-from tandem.sink.write.clear import clear_generation
+from tandem.sink.write.clear_generation import clear_generation
 from tandem.spark_jobs.catch_up.job import CatchUpJob
 from tandem.spark_jobs.catch_up.plan import CatchUpPace
 from tandem.spark_jobs.state.find_state import find_state

@@ -294,7 +294,7 @@ def _offset_mode(text: str) -> OffsetMode:
         return OffsetMode(text)
     except ValueError:
         known = " or ".join(item.value for item in OffsetMode)
-        raise ConfigError(f"--offsets {text!r} is unknown", code="TDM-C060", remedy=f"it is {known}") from None
+        raise ConfigError(f"--offsets {text!r} is unknown", code="TDM-R126", remedy=f"it is {known}") from None
 
 
 def _pattern(text: str) -> tuple[str, str]:

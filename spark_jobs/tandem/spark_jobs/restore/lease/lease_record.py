@@ -17,9 +17,10 @@ from collections.abc import Collection, Sequence
 
 from tandem.backup_avro.errors import RefusedError
 from tandem.spark_jobs.restore.lease import progress as marks
+from tandem.spark_jobs.restore.lease.fencing import fence
 from tandem.spark_jobs.restore.lease.other_restores import short
 from tandem.spark_jobs.restore.lease.progress import PlanState, RestoreProgress
-from tandem.spark_jobs.restore.load.batch_producer import BatchProducer, fence
+from tandem.spark_jobs.restore.load.batch_producer import BatchProducer
 from tandem.spark_jobs.restore.plan import plan as restore_plan
 from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
 

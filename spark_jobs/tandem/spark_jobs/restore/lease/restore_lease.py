@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from tandem.backup_avro.errors import RefusedError
-from tandem.spark_jobs.restore.abandon import fence_all, put_back_again
+from tandem.spark_jobs.restore.abandon import put_back_again
 from tandem.spark_jobs.restore.lease import lease_record, other_restores, progress_topic
 from tandem.spark_jobs.restore.lease import progress as marks
+from tandem.spark_jobs.restore.lease.fencing import fence_all
 from tandem.spark_jobs.restore.lease.lease_record import OvertakenError
 from tandem.spark_jobs.restore.lease.progress import PlanPhase, PlanState
 from tandem.spark_jobs.restore.plan import plan

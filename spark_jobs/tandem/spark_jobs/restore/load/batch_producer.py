@@ -18,7 +18,6 @@ the transaction. Here every error is final: the caller discards the producer, an
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -321,34 +320,6 @@ class BatchProducer:
 
 
 _JOIN_S: Final = 5.0
-
-
-def fence(
-    props: Mapping[str, Value],
-    transactional_id: str,
-    then: Callable[[BatchProducer], None] = lambda _: None,
-    *,
-    timeout_s: float = 60.0,
-    given_up: Callable[[], bool] = lambda: False,
-) -> None:
-    """Fence every producer of `transactional_id`, end its transaction, and call `then` with the new producer.
-
-    All of it is retried until it succeeds, `timeout_s` seconds have passed, or `given_up` returns True. Raises as
-    `BatchProducer` and `then` do.
-    """
-    deadline = time.monotonic() + timeout_s
-    while True:
-        producer = BatchProducer(props, transactional_id, timeout_s=timeout_s)
-        try:
-            producer.init_transactions()
-            then(producer)
-        except (ProduceError, FencedError):
-            if given_up() or time.monotonic() > deadline:
-                raise
-        else:
-            return
-        finally:
-            producer.discard()
 
 
 def _never(*_: object, **__: object) -> bool:

@@ -92,12 +92,12 @@ def fill(
         sent, wanted = waiting.popleft()
         base = sent.base_offset(task.pace.answer_seconds)
         if base < 0:
-            raise ProduceError(f"{task.place}: the broker has fillers, but does not say where", code="TDM-R124")
+            raise ProduceError(f"{task.place}: the broker has fillers, but does not say where", code="TDM-R122")
         if base != wanted:
             raise TargetChangedError(
                 f"{task.target}-{task.number}: fillers were to lie at offset {wanted} and lie at {base}: another "
                 "producer writes to the partition",
-                code="TDM-R125",
+                code="TDM-R123",
                 remedy="stop it, delete the topic and restore again",
             )
     log.delete_below(until)

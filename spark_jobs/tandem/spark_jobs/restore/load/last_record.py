@@ -72,7 +72,7 @@ class _LastRecord:
             there = sent.base_offset(task.pace.answer_seconds)
             if there < 0:
                 raise ProduceError(
-                    f"{task.place}: the broker has the last record, but does not say where", code="TDM-R123"
+                    f"{task.place}: the broker has the last record, but does not say where", code="TDM-R121"
                 )
         if task.floor and there < last.body.first:
             raise short_of_records(task, last.body.first, there)

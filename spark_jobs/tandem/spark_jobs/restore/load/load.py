@@ -218,7 +218,7 @@ class _Attempt:
         if _offset(found) != offset or found is None:
             raise DamagedError(
                 f"{task.place}: the record at offset {offset}, the last one, is not in the backup any more",
-                code="TDM-R126",
+                code="TDM-R124",
                 remedy="delete the target topic and restore from the start",
             )
         return found

@@ -48,7 +48,7 @@ class TargetLog:
                 raise ProduceError(
                     f"{self._task.place}: the marker of the last transaction was not written within "
                     f"{self._task.pace.answer_seconds:.0f} s",
-                    code="TDM-R122",
+                    code="TDM-R120",
                 )
             time.sleep(delay)
             delay = min(2 * delay, _LONGEST_WAIT_S)

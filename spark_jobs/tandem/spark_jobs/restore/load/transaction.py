@@ -35,7 +35,7 @@ def short_of_records(task: LoadTask, offset: int, there: int) -> DamagedError:
     return DamagedError(
         f"{task.place}: the record at source offset {offset} lies at {there} on the target, below it: there are fewer "
         "records than the chain says",
-        code="TDM-R121",
+        code="TDM-R119",
         remedy="`tandem verify` shows the extent; delete the target topic and restore with --offsets dense",
     )
 

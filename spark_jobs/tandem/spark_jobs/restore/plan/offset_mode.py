@@ -59,7 +59,7 @@ def choose_mode(wanted: OffsetMode | None, target: TopicTarget) -> TopicOffsets:
         return TopicOffsets(OffsetMode.FLOOR, "no record lies below its source offset")
     if wanted is OffsetMode.FLOOR:
         raise RefusedError(
-            f"--offsets floor is not possible: {obstacle}", code="TDM-R120", remedy="leave --offsets out"
+            f"--offsets floor is not possible: {obstacle}", code="TDM-R118", remedy="leave --offsets out"
         )
     return TopicOffsets(OffsetMode.DENSE, obstacle)
 

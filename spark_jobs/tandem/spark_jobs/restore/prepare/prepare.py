@@ -212,7 +212,7 @@ def _refuse_to_fill(plan: RestorePlan, most: int) -> None:
                 raise RefusedError(
                     f"{topic.target}-{item.key.partition} needs {count:,} fillers, so that no record lies below its "
                     f"source offset, which is more than --max-fill, {most:,}",
-                    code="TDM-R127",
+                    code="TDM-R125",
                     remedy=f"agree with --max-fill {count}, which takes about {count / FILLERS_PER_SECOND:.0f} s and "
                     f"{count / 1e6 * BYTES_PER_MILLION / 1e6:.0f} MB for a while; or restore with --offsets dense",
                 )

@@ -96,7 +96,7 @@ def test_the_end(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(TimedOutError, match=r"not done after 1m: b builds generation 2") as late:
         failover._conclude(plan(), at(Stage.BUILDING), 60)
     assert (late.value.exit_code, "stays in force" in str(late.value.remedy)) == (4, True)
-    with pytest.raises(TandemError, match="given generation 2 up; nothing is lost") as given_up:
+    with pytest.raises(TandemError, match="abandoned generation 2; nothing is lost") as given_up:
         failover._conclude(plan(), at(Stage.GIVEN_UP), 60)
     assert "tandem history --generation 2" in str(given_up.value.remedy)
 

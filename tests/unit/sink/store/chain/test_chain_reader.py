@@ -21,7 +21,7 @@ from tandem.backup_avro.errors import DamagedError
 from tandem.backup_avro.selection.restorable_state import choose_generation
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.object_store import StoreTransientError
-from tandem.sink.write.clear import clear_generation
+from tandem.sink.write.clear_generation import clear_generation
 
 
 def test_a_turn_that_ends_while_chains_are_read_hides_nothing() -> None:

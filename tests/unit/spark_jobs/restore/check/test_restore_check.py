@@ -21,9 +21,9 @@ from tandem.backup_avro.errors import DamagedError, TimedOutError
 from tandem.backup_avro.record.current import Record, encode
 from tandem.sink.kafka.fetch.events import Fetched
 from tandem.sink.store import ObjectMissingError, OutsizedObjectError
+from tandem.sink.transcode.avro_to_batch import build_batches
 from tandem.sink.transcode.batch import Compression
 from tandem.sink.transcode.implementation_choice import best_bodies
-from tandem.sink.transcode.reverse import build_batches
 from tandem.spark_jobs.restore import offset_pages, worker_calls
 from tandem.spark_jobs.restore.check import check_partition
 from tandem.spark_jobs.restore.check.check_partition import (

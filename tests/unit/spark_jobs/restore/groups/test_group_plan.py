@@ -300,7 +300,7 @@ def test_a_record_comes_back_and_its_rows_too() -> None:
     )
     assert group_plan.decode_snapshot(group_plan.encode_snapshot(before, 0), "here", {"t"}) == before
     for others in ((), (*before, OffsetBefore(group="h", topic="t", partition=0, offset=4))):
-        with pytest.raises(DamagedError, match="here is to speak of one group"):
+        with pytest.raises(DamagedError, match="here must describe one group"):
             group_plan.decode_snapshot(group_plan.encode_snapshot(others, 0), "here", {"t"})
 
 
@@ -369,7 +369,7 @@ def test_names_must_be_known_and_apart() -> None:
 def test_a_note_says_what_a_group_can_have_committed(row: object) -> None:
     """What is read from it is set on a cluster: nothing is taken for a number, or for a name, that is none."""
     data = pack(canonical({"v": 1, "at": "x", "offsets": [row]}))
-    with pytest.raises(DamagedError, match="here: not what a group had committed"):
+    with pytest.raises(DamagedError, match="here: not a committed offset of a group"):
         group_plan.decode_snapshot(data, "here", {"t", "7"})
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as reference_murmur2
 
 from tandem.backup_avro.record.current import Record, decode_body, encode
+from tandem.sink.transcode.avro_to_batch import build_batches
 from tandem.sink.transcode.batch import Compression
-from tandem.sink.transcode.reverse import build_batches
 from tandem.spark_jobs.reading.object_reader import Body
 from tandem.spark_jobs.restore.load import record_stream
 from tandem.spark_jobs.restore.load.newest_records import PASS_RECORDS, AscendingOffsets, newest_offsets

@@ -14,10 +14,10 @@ from support.records.strategies import PARTITION, TOPIC, batch, logs
 from tandem.backup_avro.errors import DamagedError
 from tandem.backup_avro.record.current import Record, TimestampType, decode_body, encode
 from tandem.backup_avro.record.varint import encode_long
+from tandem.sink.transcode.avro_to_batch import build_batches
 from tandem.sink.transcode.batch import Compression, with_producer
 from tandem.sink.transcode.body_operations import BuiltBatch
 from tandem.sink.transcode.plain_transcoder import ReferenceTranscoder
-from tandem.sink.transcode.reverse import build_batches
 
 compressions = st.sampled_from(Compression)
 

@@ -11,16 +11,15 @@ from typing import ClassVar
 import pytest
 from support.restores.records import plan_state
 
-from tandem.spark_jobs.restore import abandon
-from tandem.spark_jobs.restore.abandon import fence_all
-from tandem.spark_jobs.restore.load import batch_producer
+from tandem.spark_jobs.restore.lease import fencing
+from tandem.spark_jobs.restore.lease.fencing import fence, fence_all
 from tandem.spark_jobs.restore.load.batch_producer import ProduceError
 
 _STATE = plan_state(basis={1: 1}, targets={"t": "id"}, sources={"id-1": 40})
 
 
 class Fences:
-    """Stands in for `produce.fence`. Each waits until it may `go`, but for the `failing` ones."""
+    """Stands in for `fence`. Each waits until it may `go`, but for the `failing` ones."""
 
     def __init__(self) -> None:
         self.go = threading.Event()
@@ -41,7 +40,7 @@ class Fences:
 def fences(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fences]:
     """A cluster whose transaction coordinators do not answer."""
     found = Fences()
-    monkeypatch.setattr(abandon, "fence", found)
+    monkeypatch.setattr(fencing, "fence", found)
     yield found
     found.go.set()
 
@@ -64,7 +63,7 @@ def test_whoever_waits_can_be_interrupted(fences: Fences, monkeypatch: pytest.Mo
             time.sleep(0.01)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(abandon, "SimpleQueue", type("Queue", (SimpleQueue,), {"get": interrupted}))
+    monkeypatch.setattr(fencing, "SimpleQueue", type("Queue", (SimpleQueue,), {"get": interrupted}))
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         fence_all({}, [_STATE])
@@ -104,8 +103,8 @@ class Silent:
 
 def test_what_nobody_waits_for_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """It might end what a later attempt has begun under the same id."""
-    monkeypatch.setattr(batch_producer, "BatchProducer", Silent)
+    monkeypatch.setattr(fencing, "BatchProducer", Silent)
     Silent.tries = 0
     with pytest.raises(ProduceError, match="no answer"):
-        batch_producer.fence({}, "id", given_up=lambda: Silent.tries == 3)
+        fence({}, "id", given_up=lambda: Silent.tries == 3)
     assert Silent.tries == 3
