@@ -69,6 +69,7 @@ LOOKING: Final = (
     act("sandbox up --dir /tmp/sandbox", says="export AWS_ENDPOINT_URL"),
     act("sandbox status -o json", says='"running": true'),
     act("config validate -c tandem.yaml", says="ok: pair look", before="prepare"),
+    act("config validate", says="ok: pair look"),
     act("run -c tandem.yaml", before="as_a"),
     act("run", before="as_b"),
     act("run -c tandem.yaml --set instance=b", before="stop_b"),
@@ -82,6 +83,7 @@ LOOKING: Final = (
     act("coordination tail -c tandem.yaml", says="PROGRESS"),
     act("records -c tandem.yaml --topic customers --key customer-7", says="order"),
     act("wait -c tandem.yaml --for complete --for steady --timeout 12h", says="complete, steady, after"),
+    act("wait --for complete --for steady --timeout 12h", says="complete, steady, after"),
     act("wait -c tandem.yaml --for steady --timeout 10m", says="steady, after"),
     act("wait -c tandem.yaml --for steady --for role=b:Passive --timeout 10m", says="role=b:Passive"),
     act("check -c tandem.yaml --timeout 10", says="OK - pair look"),
@@ -132,6 +134,8 @@ RESTORES: Final = (
     act("restore groups -c a.yaml --group-suffix .restored --execute"),
     act("restore -c tandem.yaml --at 2026-05-04T10:00:00Z --suffix .before"),
     act("restore -c tandem.yaml --checkpoint before-migration --suffix .before", before="delete_restored"),
+    act("restore --suffix .restored", says="customers.restored", before="delete_restored"),
+    act("restore customers --at 2026-05-04T10:00:00Z --suffix .before", before="delete_restored"),
     act(
         "export -c tandem.yaml --topics customers --at 2026-05-04T10:00:00Z --latest-per-key --format parquet "
         "--to customers-then"
@@ -143,6 +147,7 @@ RESTORES: Final = (
     act("verify -c tandem.yaml --against-topic"),
     act("verify -c tandem.yaml --against-generation 6,7"),
     act("drill -c tandem.yaml"),
+    act("drill"),
     act(
         "check -c tandem.yaml --timeout 10 --commit-age-critical 1h --verify-age 8d --drill-age 35d",
         says="OK - pair look",
