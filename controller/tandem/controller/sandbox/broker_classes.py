@@ -53,7 +53,8 @@ def _train(options: Sequence[str]) -> bool:
 def _use(bootstrap: str) -> None:
     client: dict[str, str | int | float | bool] = {"bootstrap.servers": bootstrap}
     topic = NewTopic(_TOPIC, num_partitions=1, replication_factor=1, config={"cleanup.policy": "compact"})
-    AdminClient(client).create_topics([topic])[_TOPIC].result(timeout=_TIMEOUT_S)
+    admin = AdminClient(client)  # kept: its requests end with it
+    admin.create_topics([topic])[_TOPIC].result(timeout=_TIMEOUT_S)
     producer = Producer({**client, "transactional.id": _TOPIC, "compression.type": "zstd"})
     producer.init_transactions(_TIMEOUT_S)
     producer.begin_transaction()
