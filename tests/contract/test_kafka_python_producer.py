@@ -24,6 +24,7 @@ from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.sink.transcode.avro_to_batch import build_batches
 from tandem.sink.transcode.batch import Compression
 from tandem.sink.transcode.body_operations import BuiltBatch
+from tandem.spark_jobs.restore.lease.fencing import fence
 from tandem.spark_jobs.restore.load import batch_producer
 from tandem.spark_jobs.restore.load.batch_producer import (
     BatchProducer,
@@ -32,7 +33,6 @@ from tandem.spark_jobs.restore.load.batch_producer import (
     ReadyRecords,
     RejectedError,
     TransactionTimedOutError,
-    fence,
 )
 
 # The records are old: with the usual retention the broker would delete them at once.

@@ -19,7 +19,7 @@ from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.store import ObjectStore, open_store
 from tandem.sink.store.chain import outcomes
-from tandem.spark_jobs.restore import job
+from tandem.spark_jobs.restore import job, worker_calls
 from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def test_a_drill_restores_checks_and_leaves_nothing(
         """A target that lacks records."""
         return (replace(item, records=1) for task in tasks for item in look(task))
 
-    monkeypatch.setattr(job, "_check_all", careless)
+    monkeypatch.setattr(worker_calls, "check_all", careless)
     code, out, err = tandem("drill", "--topics", topic_name)
     assert code == 3
     assert "mismatches: 2" in out

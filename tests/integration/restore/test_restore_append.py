@@ -336,7 +336,7 @@ def test_another_life_of_a_topic_does_not_hide_one_that_did_not_end(
     case.target.admin.delete_topic(live)
     said = _refused(case, RestoreOptions(topics=(live,)))
     assert f"into {', '.join(sorted([live, other]))}, from generation 1, did not end" in said
-    assert "use `tandem restore abandon" in said
+    assert "abandon it with `tandem restore abandon" in said
     assert "give its command again" not in said, "there is nothing to go on with"
 
 

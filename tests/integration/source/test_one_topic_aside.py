@@ -25,7 +25,7 @@ put = s3_store.S3Store.put_if_absent
 
 def refuse(self, key, body):
     if "/topics/refused-" in key:
-        raise StoreRejectedError(f"put {key!r}: the store answered 400 KeyTooLongError")
+        raise StoreRejectedError(f"put {key!r}: the store answered 400 KeyTooLongError", code="TDM-X001")
     return put(self, key, body)
 
 s3_store.S3Store.put_if_absent = refuse
