@@ -67,6 +67,18 @@ MISTAKES: tuple[Mistake, ...] = (
         new="            later = None\n",
     ),
     Mistake(
+        name="contents: records that were handed out are not asked for again when their leader is lost",
+        file="sink/tandem/sink/read/tail.py",
+        old="            if self._doubtful.get(tp):",
+        new="            if False:",
+    ),
+    Mistake(
+        name="contents: a copy whose epochs a later one refutes is restored",
+        file="avro/tandem/backup_avro/selection/restorable_state.py",
+        old="        and 0 <= other.positions[key].epoch < here.epoch\n",
+        new="        and 0 > other.positions[key].epoch\n",
+    ),
+    Mistake(
         name="contents: a sealed generation of another history is waited for",
         file="controller/tandem/controller/instance/act.py",
         old="        found = [short for short in found if not states[short.generation].sealed]\n",

@@ -216,7 +216,10 @@ def fetched(data: bytes, offset: int, *, end: int, at: float = 0.0, **other: Any
 
 @dataclass
 class ScriptedSource:
-    """One lane. `answer` is asked at each poll with the positions of the assigned partitions, and returns events."""
+    """One lane. `answer` is asked at each poll with the positions of the assigned partitions, and returns events.
+
+    As the fetcher does, it hands out no more records of a partition before it is told how far the last ones were used.
+    """
 
     ends: dict[TopicPartition, tuple[int, int]]
     answer: Callable[[ScriptedSource], list[Event]]
@@ -231,6 +234,7 @@ class ScriptedSource:
     name_error: Exception | None = None
     closed: bool = False
     error: Exception | None = None
+    handed_out: set[TopicPartition] = field(default_factory=set)
 
     def assign(
         self,
@@ -252,6 +256,7 @@ class ScriptedSource:
         del last_epoch
         assert tp in self.positions
         self.positions[tp] = offset
+        self.handed_out.discard(tp)
 
     def advance(self, tp: TopicPartition, offset: int, last_epoch: int = -1) -> None:
         assert offset >= self.positions[tp]
@@ -259,14 +264,24 @@ class ScriptedSource:
 
     def unassign(self, tp: TopicPartition) -> None:
         del self.positions[tp]
+        self.handed_out.discard(tp)
 
     def poll(self, timeout_s: float) -> Sequence[Event]:
         if self.error is not None:
             raise self.error
-        events = self.answer(self)
+        events = [event for event in self.answer(self) if self._may_come(event)]
         if not events:
             threading.Event().wait(min(timeout_s, 0.01))
         return events
+
+    def _may_come(self, event: Event) -> bool:
+        if not isinstance(event, Fetched):
+            return True
+        tp = TopicPartition(event.topic, event.partition)
+        if tp in self.handed_out:
+            return False
+        self.handed_out.add(tp)
+        return True
 
     def known_ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         """The ends that the test set, of the partitions that have a leader."""

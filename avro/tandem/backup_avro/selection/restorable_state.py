@@ -214,7 +214,11 @@ def _best_generation(holders: Sequence[Generation], key: PartitionKey) -> Genera
     It is one of the log's present history. One of a history that was partly cut off is used only if no copy of the
     present history is a state of the log beyond doubt and that one is.
     """
-    present = [state for state in _not_cut_off(holders, key) if not _reads_a_former_log(state, key, holders)]
+    present = [
+        state
+        for state in _not_cut_off(holders, key)
+        if not (_reads_a_former_log(state, key, holders) or _is_refuted_by_epochs(state, key, holders))
+    ]
     if any(_is_state(state, key) for state in present):
         return present[0]
     if any(_is_state(state, key) for state in _not_cut_off(holders, key)):
@@ -233,6 +237,23 @@ def _reads_a_former_log(state: Generation, key: PartitionKey, holders: Iterable[
         and cut_off(other, key)
         and other.sound_epoch(key) == state.sound_epoch(key)
         and 0 <= (other.taints[key].cut_at or 0) < state.sound_offset(key)
+        for other in holders
+    )
+
+
+def _is_refuted_by_epochs(state: Generation, key: PartitionKey, holders: Iterable[Generation]) -> bool:
+    """Whether a later generation, at head later, has read as far or further, and its last record has a lower epoch.
+
+    Leader epochs never fall along a log. So the two have read two histories: the volumes of brokers were restored to a
+    snapshot, with the epochs of its time. The later generation has read the present one.
+    """
+    here = state.positions[key]
+    return any(
+        other.number > state.number
+        and not cut_off(other, key)
+        and 0 <= other.positions[key].epoch < here.epoch
+        and other.positions[key].offset >= here.offset
+        and other.head_at(key) > state.head_at(key)
         for other in holders
     )
 

@@ -142,6 +142,8 @@ class TailReader:
         shows that the log does not end below the position, where a missing record would prove nothing.
         """
         if progress.hashes:
+            if self._doubtful.get(tp):  # its records were handed out, and no others come before it is sought
+                self._source.seek(tp, progress.offset, progress.epoch)
             self._doubtful[tp] = False
             self._empty.pop(tp, None)
 

@@ -521,6 +521,33 @@ def test_what_is_in_doubt_below_a_cut_is_added() -> None:
     assert "read up to offset 25" in (only(select(states(older, scan))).warning or "")
 
 
+@pytest.mark.parametrize(
+    ("epoch", "offset", "head_at", "cut_at", "rests_on"),
+    [
+        (1, 35, 30, None, 3),
+        (1, 33, 30, None, 3),
+        (4, 35, 30, None, 1),
+        (-1, 35, 30, None, 1),
+        (1, 32, 30, None, 1),
+        (1, 35, 20, None, 1),
+        (1, 35, 30, 20, 1),
+    ],
+    ids=["lower epoch", "as far", "same epoch", "no epoch", "less far", "not later", "cut off itself"],
+)
+def test_epochs_that_went_back_show_a_former_history(
+    epoch: int, offset: int, head_at: int, cut_at: int | None, rests_on: int
+) -> None:
+    """Epochs never fall along a log: volumes were set back before the later one read it, which has a gap elsewhere."""
+    older = complete_generation(1, {K: 33, U: 5}, epoch=4, head_at=20)
+    newer = complete_generation(3, {K: offset, U: 5}, epoch=epoch, head_at=head_at).taint(5, U)
+    if cut_at is not None:
+        newer = newer.taint(offset, cut_at=cut_at, epoch=epoch)
+    found = of_k(select(states(older, newer)))
+    assert found.generations[0] == rests_on
+    if rests_on == 3:
+        assert found.sound == offset
+
+
 def test_where_all_were_cut_off_the_latest_history_is_restored() -> None:
     """The log was cut twice while one of them was away: that one has less, of a history that was left earlier."""
     read_on = complete_generation(1, {K: 25}, epoch=5).taint(25, cut_at=20)

@@ -127,6 +127,30 @@ def test_nothing_is_read_before_the_log_was_compared(bench: Bench, monkeypatch: 
     assert bench.stored(bench.until(through(74))) == list(range(60, 74))
 
 
+def test_a_leader_that_is_lost_before_its_answer_was_compared(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The records that were handed out are asked for again: nothing more comes for a partition before it is sought."""
+    monkeypatch.setattr("tandem.sink.read.tail._COMPARE_RETRY_S", 0.02)
+    read_twice(bench)
+    tail = bench.log.sources[0]
+    ask, gate = tail.record_hashes, threading.Event()
+    tries = []
+
+    def slow(places: Mapping[TopicPartition, LogPlace]) -> dict[TopicPartition, RecordHash | None]:
+        tries.append(places)
+        return ask(places) if gate.is_set() else {}
+
+    tail.record_hashes = slow  # type: ignore[method-assign]  # the brokers of this test
+    with bench.log.lock:
+        bench.log.append(*range(70, 74))
+        bench.log.faults.append(fault(FaultKind.LEADER_LOST))
+    until(lambda: tries)
+    with bench.log.lock:
+        bench.log.faults.append(fault(FaultKind.EPOCH_RAISED))
+    until(lambda: not bench.log.faults)
+    gate.set()
+    assert bench.stored(bench.until(through(74))) == list(range(60, 74))
+
+
 def test_a_log_that_was_not_read_so_far_gets_a_hash_at_once(bench: Bench) -> None:
     """An idle topic is known again, too: all that there is lies in the base."""
     bench.log.append(*range(5))
