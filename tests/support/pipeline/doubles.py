@@ -278,6 +278,8 @@ class ScriptedSource:
         if not isinstance(event, Fetched):
             return True
         tp = TopicPartition(event.topic, event.partition)
+        if not event.records or event.fetch_offset != self.positions.get(tp):
+            return True
         if tp in self.handed_out:
             return False
         self.handed_out.add(tp)

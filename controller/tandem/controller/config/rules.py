@@ -94,6 +94,8 @@ def store_root(root: str) -> str:
             f"must not hold '?' or '#'; write {'%3F or %23' if scheme == 'file' else 's3://bucket/prefix'}"
         )
     path = rest.rstrip("/")
+    if path != path.rstrip():  # the result would not be accepted again
+        raise ValueError("ends with a blank before its last slash; take it out")
     folder = _folder(rest) if scheme == "file" else _prefix(path)
     if folder and any(segment in {"", ".", ".."} for segment in folder.rstrip("/").removeprefix("/").split("/")):
         raise ValueError("must not hold empty, '.' or '..' path segments")

@@ -276,6 +276,7 @@ ROOTS = st.builds(
 @example("s3://ab.")
 @example("s3://bucket/.hidden")
 @example("s3://bucket/prefix ")
+@example("file:/// /")
 def test_what_is_validated_can_be_opened(root: str) -> None:
     """`config validate` and the commands agree on every root, and say which folder a file:// URL names."""
     try:
