@@ -29,24 +29,26 @@ from tandem.spark_jobs.restore.offset_map import OffsetRow
 
 
 def write_last_record(
-    producer: BatchProducer, task: LoadTask, done: TaskProgress, last: RecordChunk, *, wrote: bool
+    producer: BatchProducer, task: LoadTask, done: TaskProgress, last: RecordChunk, log: TargetLog, *, wrote: bool
 ) -> TaskProgress:
     """Write the record that `done` holds back, unless it is there, and return the progress that counts it.
 
-    `wrote`: this producer has written to the target's partition, so older ones are fenced there, and none of them had
-    come to the last record. Raises ProduceError, FencedError, RejectedError, the errors of reading, and those of the
-    cluster.
+    `log` is the target's partition. `wrote`: this producer has written to it, so older ones are fenced there, and none
+    of them had come to the last record. Raises ProduceError, FencedError, RejectedError, the errors of reading, and
+    those of the cluster.
     """
-    return _LastRecord(producer, task, done, last).write(wrote=wrote)
+    return _LastRecord(producer, task, done, last, log).write(wrote=wrote)
 
 
 class _LastRecord:
-    def __init__(self, producer: BatchProducer, task: LoadTask, done: TaskProgress, last: RecordChunk) -> None:
+    def __init__(
+        self, producer: BatchProducer, task: LoadTask, done: TaskProgress, last: RecordChunk, log: TargetLog
+    ) -> None:
         self._producer = producer
         self._task = task
         self._done = done
         self._last = last
-        self._log = TargetLog(task)
+        self._log = log
         strand = done.strands.get(last.target)
         #: The target offset after the other records, whose marker lies there, if there are any.
         self._after = self._log.start() if strand is None or strand.last < 0 else strand.last + 1

@@ -156,9 +156,16 @@ class _Attempt:
         return found
 
     def _load(self, producer: BatchProducer, start: TaskProgress) -> TaskProgress:
+        with ClusterAdmin(self._task.cluster.props) as admin:
+            self._check_target(producer, admin)
+            producer.know(marks.TOPIC)
+            return self._write(producer, TargetLog(self._task, admin), start)
+
+    def _check_target(self, producer: BatchProducer, admin: ClusterAdmin) -> None:
+        """Raise TargetChangedError or RefusedError unless the target is the topic that was planned."""
         task = self._task
         there = producer.know(task.target)
-        for info in ClusterAdmin(task.cluster.props).topics([task.target]):
+        for info in admin.topics([task.target]):
             check_partition.refuse_if_made_anew(task.target, task.target_topic_id, info.topic_id)
         wanted = set(range(task.count)) if task.count is not None else {source.partition for source in task.sources}
         if not wanted <= there or (task.count is not None and len(there) != task.count):
@@ -167,11 +174,12 @@ class _Attempt:
                 code="TDM-R049",
                 remedy="somebody has changed their number meanwhile; see --dry-run for what can be done with it now",
             )
-        producer.know(marks.TOPIC)
-        done, last = start, None
+
+    def _write(self, producer: BatchProducer, log: TargetLog, start: TaskProgress) -> TaskProgress:
+        task, done, last = self._task, start, None
         if task.floor and not start.next_offsets:
-            fill(producer, task, TargetLog(task), self._fillers())
-        elif task.floor and TargetLog(task).start() == 0:
+            fill(producer, task, log, self._fillers())
+        elif task.floor and log.start() == 0:
             # The run that began had no right to delete fillers, and wrote none.
             task = self._task = replace(task, floor=False)
         if start.held is None:
@@ -179,7 +187,7 @@ class _Attempt:
         if done.held is None:
             return done
         wrote = done.records > start.records
-        return write_last_record(producer, task, done, last or self._held(done, done.held), wrote=wrote)
+        return write_last_record(producer, task, done, last or self._held(done, done.held), log, wrote=wrote)
 
     def _fillers(self) -> int:
         """Return the number of fillers that the partition needs. The records of parts that are cut are counted."""

@@ -14,12 +14,15 @@ _LONGEST_WAIT_S: Final = 0.2
 
 
 class TargetLog:
-    """The target's partition of a task that has it for itself. Methods raise the cluster's errors."""
+    """The target's partition of a task that has it for itself, seen through the load's one `admin`.
 
-    def __init__(self, task: LoadTask) -> None:
+    Methods raise the cluster's errors.
+    """
+
+    def __init__(self, task: LoadTask, admin: ClusterAdmin) -> None:
         self._task = task
         self._place = (task.target, task.number)
-        self._admin = ClusterAdmin(task.cluster.props)
+        self._admin = admin
 
     def start(self) -> int:
         """Return the offset of the first record that is not deleted."""

@@ -25,7 +25,7 @@ from tandem.spark_jobs.reading.object_reader import Body, StoreAddress
 from tandem.spark_jobs.restore.check.check_partition import CheckTask, TargetChangedError
 from tandem.spark_jobs.restore.lease import progress as marks
 from tandem.spark_jobs.restore.lease.progress import TaskProgress, decode_progress
-from tandem.spark_jobs.restore.load import fillers, last_record, load, target_log
+from tandem.spark_jobs.restore.load import fillers, last_record, load
 from tandem.spark_jobs.restore.load.batch_producer import FencedError, ProduceError
 from tandem.spark_jobs.restore.load.fillers import fill, filler_batch
 from tandem.spark_jobs.restore.load.last_record import write_last_record
@@ -251,7 +251,7 @@ def _run(task: LoadTask, producer: Any, units: list[TransactionUnit], until: int
     start = load.nothing_yet(task) if found is None else decode_progress(found, "here")
     done, last = start, None
     if not start.next_offsets:
-        fill(producer, task, TargetLog(task), until, batch=lambda _: _FILLER)
+        fill(producer, task, TargetLog(task, Admin({})), until, batch=lambda _: _FILLER)
     if start.held is None:
         stream = AllButLast(units=_rest(units, start.next_offsets.get(0, 0)))
         for unit in stream:
@@ -263,7 +263,7 @@ def _run(task: LoadTask, producer: Any, units: list[TransactionUnit], until: int
         return done
     last = last or first_record(_rest(units, done.held))
     assert last is not None
-    return write_last_record(producer, task, done, last, wrote=done.records > start.records)
+    return write_last_record(producer, task, done, last, TargetLog(task, Admin({})), wrote=done.records > start.records)
 
 
 def _rest(units: list[TransactionUnit], start: int) -> Iterator[TransactionUnit]:
@@ -283,7 +283,6 @@ def test_the_last_record_is_written_once(monkeypatch: pytest.MonkeyPatch, seed: 
     log, task = Log(), _task()
     monkeypatch.setattr(Admin, "log", log, raising=False)
     monkeypatch.setattr(Admin, "dice", dice, raising=False)
-    monkeypatch.setattr(target_log, "ClusterAdmin", Admin)
     monkeypatch.setattr(fillers, "BATCH_FILLERS", dice.randint(1, 9))
     task = replace(task, floor=seed % 2 == 0)
 
@@ -347,14 +346,13 @@ def test_a_marker_that_does_not_come_is_not_waited_for_long(monkeypatch: pytest.
     log, task = Log(), _task()
     monkeypatch.setattr(Admin, "log", log, raising=False)
     monkeypatch.setattr(Admin, "dice", random.Random(0), raising=False)
-    monkeypatch.setattr(target_log, "ClusterAdmin", Admin)
     last = first_record([_unit(4)])
     assert last is not None
     strand = marks.TargetStrand(records=1, hash=content_hash.START.hex(), first=0, last=0)
     done = replace(load.nothing_yet(task), strands={0: strand}, held=4)
     producer: Any = Producer(log, random.Random(0), 0)
     with pytest.raises(TransientError, match="marker"):
-        write_last_record(producer, task, done, last, wrote=True)
+        write_last_record(producer, task, done, last, TargetLog(task, Admin({})), wrote=True)
 
 
 def test_a_foreign_record_among_the_fillers_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -362,7 +360,6 @@ def test_a_foreign_record_among_the_fillers_is_noticed(monkeypatch: pytest.Monke
     log, task = Log(entries=[(0, b"x")]), _task()
     monkeypatch.setattr(Admin, "log", log, raising=False)
     monkeypatch.setattr(Admin, "dice", random.Random(0), raising=False)
-    monkeypatch.setattr(target_log, "ClusterAdmin", Admin)
     producer: Any = Producer(log, random.Random(0), 0)
 
     def batch(count: int) -> bytes:
@@ -371,7 +368,7 @@ def test_a_foreign_record_among_the_fillers_is_noticed(monkeypatch: pytest.Monke
         return _FILLER
 
     with pytest.raises(TargetChangedError, match="another producer"):
-        fill(producer, task, TargetLog(task), 5, batch=batch)
+        fill(producer, task, TargetLog(task, Admin({})), 5, batch=batch)
 
 
 def test_the_rate_holds_for_fillers_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -380,12 +377,11 @@ def test_the_rate_holds_for_fillers_too(monkeypatch: pytest.MonkeyPatch) -> None
     slept: list[float] = []
     monkeypatch.setattr(Admin, "log", log, raising=False)
     monkeypatch.setattr(Admin, "dice", random.Random(0), raising=False)
-    monkeypatch.setattr(target_log, "ClusterAdmin", Admin)
     monkeypatch.setattr(fillers, "BATCH_FILLERS", 10)
     monkeypatch.setattr(fillers.time, "sleep", slept.append)
     producer: Any = Producer(log, random.Random(0), 0)
     slow = replace(task, pace=replace(task.pace, bytes_per_second=1.0))
-    fill(producer, slow, TargetLog(task), 25, batch=lambda _: _FILLER)
+    fill(producer, slow, TargetLog(task, Admin({})), 25, batch=lambda _: _FILLER)
     assert len(log.entries) == log.start == 25
     assert [round(seconds) for seconds in slept] == [6, 12]
 
