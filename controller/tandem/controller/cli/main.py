@@ -74,14 +74,14 @@ FOLDERS: Final[Mapping[str, tuple[str, ...]]] = {
     "restore": ("restore", "export", "drill"),
     "run": ("run", "config", "sandbox", "demo"),
 }
-# Title in `tandem --help` -> folders whose commands stand below it.
-SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
-    "Run and try": ("run",),
-    "Look": ("inspect",),
-    "Hand over": ("handover",),
-    "Restore": ("restore",),
-    "Maintain": ("maintain",),
-    "Keys and rights": ("keys",),
+# Title in `tandem --help` -> folder whose commands stand below it.
+SECTIONS: Final[Mapping[str, str]] = {
+    "Run and try": "run",
+    "Look": "inspect",
+    "Hand over": "handover",
+    "Restore": "restore",
+    "Maintain": "maintain",
+    "Keys and rights": "keys",
 }
 # Alternative names of commands that people know from other products.
 ALIASES: Final[Mapping[str, str]] = {"switchover": "failover"}
@@ -133,12 +133,8 @@ class _Commands(SectionedGroup):
 
     command_sections = MappingProxyType(
         {
-            title: tuple(
-                name
-                for name in COMMANDS
-                if ALIASES.get(name, name) in (one for folder in folders for one in FOLDERS[folder])
-            )
-            for title, folders in SECTIONS.items()
+            title: tuple(name for name in COMMANDS if ALIASES.get(name, name) in FOLDERS[folder])
+            for title, folder in SECTIONS.items()
         }
     )
 

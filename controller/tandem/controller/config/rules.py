@@ -83,7 +83,8 @@ def store_root(root: str) -> str:
     scheme, separator, rest = root.partition("://")
     if separator and scheme in NOT_YET:
         raise ValueError(f"can't be used: {NOT_YET[scheme]}")
-    if root != root.strip():
+    bare = root.rstrip("/")
+    if bare != bare.strip():
         raise ValueError("begins or ends with a blank; take it out")
     if not separator or scheme not in {"s3", "file"}:
         raise ValueError("is neither s3://bucket/prefix nor file:///absolute/path")
@@ -94,8 +95,6 @@ def store_root(root: str) -> str:
             f"must not hold '?' or '#'; write {'%3F or %23' if scheme == 'file' else 's3://bucket/prefix'}"
         )
     path = rest.rstrip("/")
-    if path != path.rstrip():  # the result would not be accepted again
-        raise ValueError("ends with a blank before its last slash; take it out")
     folder = _folder(rest) if scheme == "file" else _prefix(path)
     if folder and any(segment in {"", ".", ".."} for segment in folder.rstrip("/").removeprefix("/").split("/")):
         raise ValueError("must not hold empty, '.' or '..' path segments")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.output import OutputFormat, Table
@@ -42,22 +42,8 @@ def show_plan(
 
 def _plan_tables(document: RestorePlanDocument, prepared: PreparedRestore, *, wide: bool) -> Iterator[Table | str]:
     figures = ("objects", "records", "tombstones", "bytes")
-    if wide:
-        rows = [
-            (topic.source, topic.target, item.partition, *_figures([item]))
-            for topic in document.topics
-            for item in topic.partitions
-        ]
-    else:
-        rows = [
-            (topic.source, topic.target, len(topic.partitions), *_figures(topic.partitions))
-            for topic in document.topics
-        ]
-        if len(rows) > 1:
-            every = [item for topic in document.topics for item in topic.partitions]
-            rows.append((f"{len(rows)} topics", "", len(every), *_figures(every)))
-    number = "partition" if wide else "partitions"
-    yield Table(columns=("topic", "target", number, *figures), rows=rows, right=frozenset({number, *figures}))
+    topics = [(topic.source, topic.target, topic.partitions) for topic in document.topics]
+    yield _by_topic(topics, figures, _figures, wide=wide)
     rests = f"generation {document.generation}, entry {document.seq}" if document.recorded else "the files alone"
     lines = [f"rests on {rests}; plan {document.hash[:16]}"]
     if document.at is not None:
@@ -71,6 +57,36 @@ def _plan_tables(document: RestorePlanDocument, prepared: PreparedRestore, *, wi
         lines.extend(_plan_lines(topic, prepared))
     lines.extend(f"warning: {text}" for text in document.warnings)
     yield "\n".join(lines)
+
+
+class _OfPartition(Protocol):
+    @property
+    def partition(self) -> int: ...
+
+
+_Item = TypeVar("_Item", bound=_OfPartition)
+
+
+def _by_topic(
+    topics: Sequence[tuple[str, str, Sequence[_Item]]],
+    figures: Sequence[str],
+    sums: Callable[[Sequence[_Item]], tuple[object, ...]],
+    *,
+    wide: bool,
+) -> Table:
+    """Return a row for each (source, target, partitions) and one for all, or with `wide` a row for each partition.
+
+    `sums` returns the values of the columns `figures` for some partitions.
+    """
+    if wide:
+        rows = [(source, target, item.partition, *sums([item])) for source, target, items in topics for item in items]
+    else:
+        rows = [(source, target, len(items), *sums(items)) for source, target, items in topics]
+        if len(rows) > 1:
+            every = [item for _, _, items in topics for item in items]
+            rows.append((f"{len(rows)} topics", "", len(every), *sums(every)))
+    number = "partition" if wide else "partitions"
+    return Table(columns=("topic", "target", number, *figures), rows=rows, right=frozenset({number, *figures}))
 
 
 def _figures(items: Sequence[PlannedPartition]) -> tuple[int, int | str, int, str]:
@@ -273,21 +289,8 @@ def show_report(report: RestoreReport, seconds: float, form: OutputFormat, *, wi
 
 def _report_tables(report: RestoreReport, seconds: float, *, wide: bool) -> Iterator[Table | str]:
     figures = ("records", "left out", "tombstones", "no key", "resumed")
-    if wide:
-        rows = [
-            (topic.source, topic.target, item.partition, *_loaded([item]))
-            for topic in report.topics
-            for item in topic.partitions
-        ]
-    else:
-        rows = [
-            (topic.source, topic.target, len(topic.partitions), *_loaded(topic.partitions)) for topic in report.topics
-        ]
-        if len(rows) > 1:
-            every = [item for topic in report.topics for item in topic.partitions]
-            rows.append((f"{len(rows)} topics", "", len(every), *_loaded(every)))
-    number = "partition" if wide else "partitions"
-    yield Table(columns=("topic", "target", number, *figures), rows=rows, right=frozenset({number, *figures}))
+    topics = [(topic.source, topic.target, topic.partitions) for topic in report.topics]
+    yield _by_topic(topics, figures, _loaded, wide=wide)
     notes = [f"{topic.target}: {note}" for topic in report.topics for note in topic.notes]
     notes += [f"warning: {text}" for text in report.in_vain()]
     if notes:
