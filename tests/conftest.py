@@ -33,6 +33,7 @@ from tandem.controller.cli.output.output import OutputFormat
 from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.controller.sandbox.s3 import S3Server
 from tandem.controller.sandbox.sigv4 import S3Key
+from tandem.sink.process import log
 from tandem.sink.process.rates import RatedLog
 
 # A shared machine is slow at times; a deadline for one example finds nothing but that.
@@ -63,6 +64,12 @@ def _lines_are_not_left_out() -> None:
         rated = vars(module).get("_RATED") if module is not None else None
         if isinstance(rated, RatedLog):
             rated.forget()
+
+
+@pytest.fixture(autouse=True)
+def _secrets_are_of_one_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget the secrets that a test registers: a password "null" would mask that word in all messages after it."""
+    monkeypatch.setattr(log._Process, "secrets", log.secrets())
 
 
 @pytest.fixture(autouse=True)
