@@ -331,6 +331,23 @@ class Judge:
         )
         return 0 if another else _ALL
 
+    def is_former(self, state: Generation, key: PartitionKey) -> bool:
+        """Whether a generation is of a history that the present volumes do not have."""
+        partition = self.cluster.partitions[key.topic_id, key.partition]
+        return self._present(key, partition, state) == 0
+
+    def _known_up_to(self, key: PartitionKey, partition: Partition, state: Generation) -> int:
+        """All, or from where on a generation can't tell its records from others that volumes had been put back to.
+
+        It knows no more than the hashes that it keeps: below the place of the cut the last of them decides (seed
+        15888).
+        """
+        taint = state.taints.get(key)
+        if taint is None or taint.cut_at is None or not partition.set_back_to:
+            return _ALL
+        cut = min(partition.set_back_to)
+        return max((kept.offset + 1 for kept in state.positions[key].hashes if kept.offset < cut), default=0)
+
     def _partition(
         self,
         key: PartitionKey,
@@ -350,9 +367,9 @@ class Judge:
             for state in holders:
                 self._read(state, key)
             return
-        if piece.sound < offset:
-            raise ViolationError(f"{name} was confirmed up to {offset}, the restore is in doubt from {piece.sound} on")
         used = [s for s in live if s.number in piece.generations]
+        if piece.sound < min(offset, *(self._known_up_to(key, partition, state) for state in used)):
+            raise ViolationError(f"{name} was confirmed up to {offset}, the restore is in doubt from {piece.sound} on")
         epochs = {s.positions[key].epoch for s in used}
         like = [s for s in live if s.usable(key) and key not in s.taints and {s.positions[key].epoch} == epochs]
         known = max(s.positions[key].log_start for s in (*used, *like))

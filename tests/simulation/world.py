@@ -854,7 +854,7 @@ class World:
         if not active:
             raise ViolationError("nobody became Active after all trouble was over")
         newest = max(active, key=lambda state: state.number)
-        if newest.taints:
+        if newest.taints and not self._waits_for_gone(states):
             raise ViolationError(f"generation {newest.number} is tainted and was not replaced: {newest.taints}")
         for partition in self._partitions():
             position = newest.positions.get(PartitionKey(partition.topic_id, partition.number))
@@ -881,6 +881,19 @@ class World:
                 leftover.append(state.number)
         if leftover:
             raise ViolationError(f"generations {leftover} were not cleared although {newest.number} is Active")
+
+    def _waits_for_gone(self, states: list[Generation]) -> bool:
+        """Whether an instance that is gone for good holds a copy of another history, and can't say so (TDM-I021).
+
+        Nothing becomes COMPLETE above it before it is started, or a record is written in a newer epoch (seed 19259).
+        """
+        theirs = [state for state in states if state.instance == self.gone and state.complete and not state.sealed]
+        former = [(state, key) for state in theirs for key in state.positions if self.judge.is_former(state, key)]
+        logs = self.cluster.partitions
+        return any(
+            (log := logs[key.topic_id, key.partition]).epoch_before(log.stable) <= state.positions[key].epoch
+            for state, key in former
+        )
 
     def _each_alone(self, states: list[Generation]) -> None:
         """Of the processes of one name one writes at most."""

@@ -7,11 +7,16 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from simulation import runtime
 from simulation.directed import HISTORIES
-from simulation.log import Partition
+from simulation.judge import Judge
+from simulation.log import Cluster, Partition
+
+from tandem.backup_avro.chain.entries import PartitionKey
 
 TESTS = Path(__file__).parents[2]
 ROOT = TESTS.parent
@@ -119,6 +124,23 @@ def test_a_new_disk_has_no_tombstone_s_time_of_a_pass_that_has_not_come_to_it() 
     for _ in range(50):
         log.clean(2, 100.0, rng)
     assert replica.records.keys() == {2}, "the time of the replica's own pass is counted from its beginning"
+
+
+def test_of_volumes_that_were_set_back_a_copy_knows_what_its_hashes_say() -> None:
+    """The judge may not ask for more certainty than they give, and not for less (seed 15888)."""
+    key = PartitionKey("t", 0)
+    log = Partition(topic_id="t", number=0, retention_s=20.0)
+    kept = [SimpleNamespace(offset=offset) for offset in (2, 4, 9)]
+    tainted = SimpleNamespace(taints={key: SimpleNamespace(cut_at=5)}, positions={key: SimpleNamespace(hashes=kept)})
+    sound = SimpleNamespace(taints={}, positions=tainted.positions)
+    judge = Judge(Cluster(), cast("Any", None), "orders")
+    everything = judge._known_up_to(key, log, cast("Any", sound))
+    assert judge._known_up_to(key, log, cast("Any", tainted)) == everything, "nothing was set back"
+    log.set_back_to.append(6)
+    assert judge._known_up_to(key, log, cast("Any", sound)) == everything
+    assert judge._known_up_to(key, log, cast("Any", tainted)) == 5
+    log.set_back_to.append(4)
+    assert judge._known_up_to(key, log, cast("Any", tainted)) == 3
 
 
 def test_memory_is_given_back_twice_a_turn() -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, Future
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 import structlog
 
-from tandem.backup_avro.chain.entries import StoredObject
+from tandem.backup_avro.chain.entries import PartitionKey, StoredObject
 from tandem.backup_avro.errors import DamagedError, PermanentError, TransientError
 from tandem.backup_avro.record.container import ContainerHeader, decode_header, decompress, iter_blocks
 from tandem.backup_avro.record.record_spans import spans
@@ -17,12 +17,16 @@ from tandem.sink.encryption.objects import Plain, read_range
 from tandem.sink.store.object_store import ObjectStore
 
 _LOG = structlog.get_logger()
+_T = TypeVar("_T")
 _WINDOW: Final = 1 << 20
 _HEADER: Final = 16 << 10
 _MOST_BYTES: Final = 256 << 20
 _KEPT: Final = 1000
 
-_Question: TypeAlias = tuple[int, str, int, int]
+_Question: TypeAlias = tuple[int, PartitionKey, int, int]
+"""Generation, partition, last offset that the generation holds of it, and end of the log. Objects are not named: their
+records are merged into others all the time, and an object of a journal has several partitions."""
+_Names: TypeAlias = tuple[str, ...]
 
 
 class LookupPendingError(TransientError):
@@ -32,14 +36,16 @@ class LookupPendingError(TransientError):
 class CopiedRecords:
     """Finds records in the objects of `store`; caches its answers, which do not depend on a reader's position.
 
-    With a `pool` objects are read in its threads and no caller waits: LookingError is raised until there is an answer.
+    With a `pool` objects are read in its threads and no caller waits: LookupPendingError is raised until there is an
+    answer.
     """
 
     def __init__(self, store: ObjectStore, pool: Executor | None = None) -> None:
         self._store = store
         self._pool = pool
-        self._asked: dict[_Question, Future[int | None]] = {}
+        self._asked: dict[_Question, tuple[_Names, Future[int | None]]] = {}
         self._known: dict[_Question, int | None] = {}
+        self._unreadable: dict[_Question, _Names] = {}
 
     def proof(self, copies: Sequence[PartitionCopy], start: int, end: int, *, now: int) -> LastRecord | None:
         """Return a record that proves that a log which ends at `end` is not empty from `start` on.
@@ -47,43 +53,75 @@ class CopiedRecords:
         For a copy that can't be read the chain's figures count: its last record is taken to have a key; where the part
         has tombstones, no record is proven. Raises TransientError.
         """
+        pending = None
         for copy in copies:
             if copy.bears_on(start, end, now=now):
-                offset = self._last(copy, min(end, copy.position))
+                try:
+                    offset = self._last(copy, min(end, copy.position))
+                except LookupPendingError as error:  # the other copies are looked up at the same time
+                    pending = error
+                    continue
                 if offset is not None and offset >= start:
                     return LastRecord(copy.generation, offset)
+        if pending is not None:
+            raise pending
         return None
 
     def _last(self, copy: PartitionCopy, end: int) -> int | None:
-        question = (copy.generation, copy.pieces[0].key, copy.newest.last, end)
-        if question not in self._known:
+        newest, names = copy.newest, _names(copy)
+        question = (copy.generation, newest.key, newest.last, end)
+        if question in self._known:
+            return self._known[question]
+        if self._unreadable.get(question) != names:
             try:
                 found = self._find_record(question, copy, end)
             except PermanentError as error:
-                newest = copy.newest
-                found = newest.last if not newest.tombstones and newest.last < end else None
                 _LOG.warning(
                     "a copy that names a log's records can't be read, its chain is trusted instead",
                     generation=copy.generation,
                     object=copy.pieces[0].key,
-                    offset=found,
+                    offset=_by_chain(copy, end),
                     error=error,
                 )
-            if len(self._known) >= _KEPT:
-                self._known.clear()
-            self._known[question] = found
-        return self._known[question]
+                _keep(self._unreadable, question, names)
+            else:
+                _keep(self._known, question, found)
+                return found
+        return _by_chain(copy, end)
 
     def _find_record(self, question: _Question, copy: PartitionCopy, end: int) -> int | None:
         if self._pool is None:
             return last_record(self._store, copy, end)
-        if question not in self._asked:
-            self._asked[question] = self._pool.submit(last_record, self._store, copy, end)
-        if not self._asked[question].done():
-            raise LookupPendingError(
-                f"what generation {copy.generation} holds is being looked up", code="TDM-B012", remedy="wait"
-            )
-        return self._asked.pop(question).result()
+        names = _names(copy)
+        if question in self._asked:
+            read, future = self._asked[question]
+            if future.done():
+                del self._asked[question]
+                try:
+                    return future.result()
+                except PermanentError:
+                    if read == names:
+                        raise
+        if question not in self._asked:  # not yet, or of objects that others have taken the place of since
+            _keep(self._asked, question, (names, self._pool.submit(last_record, self._store, copy, end)))
+        raise LookupPendingError(
+            f"what generation {copy.generation} holds is being looked up", code="TDM-B012", remedy="wait"
+        )
+
+
+def _names(copy: PartitionCopy) -> _Names:
+    return tuple(item.key for item in copy.pieces)
+
+
+def _by_chain(copy: PartitionCopy, end: int) -> int | None:
+    newest = copy.newest
+    return newest.last if not newest.tombstones and newest.last < end else None
+
+
+def _keep(kept: dict[_Question, _T], question: _Question, value: _T) -> None:
+    if len(kept) >= _KEPT:
+        kept.clear()
+    kept[question] = value
 
 
 def last_record(store: ObjectStore, copy: PartitionCopy, end: int) -> int | None:
