@@ -17,7 +17,7 @@ CORE = $(shell sed -n '/test_selection = /,/^]/s/^ *"\(tests[^"]*\)",$$/\1/p' te
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test test-all coverage mutation bench chart-test chart-golden chart-schema walk image-dry-run simulate planted fuzz damage forgeries chaos kills spark-versions roles model-check broker-matrix diagrams screenshots lint sandbox clean soak lock audit sbom licences wheel
+.PHONY: help setup demo check test test-all coverage mutation bench chart-test chart-golden chart-schema walk image-dry-run simulate planted fuzz damage forgeries chaos kills readers spark-versions roles model-check broker-matrix diagrams screenshots lint sandbox clean soak lock audit sbom licences wheel
 
 help: ## Say what can be made
 	@echo "Needs Python 3.11 or newer, Java 17 or newer and a network for the first time; the rest it gets by itself."
@@ -92,6 +92,9 @@ damage: setup ## Damage a real backup in INPUTS=10000 places (FIRST=, ONLY=bits)
 
 kills: setup ## Kill driver, executors, workers and broker under two restores, KILLS=30 times (SEED=), and compare
 	@PYTHONPATH=tests $(BIN)/python -m kills --kills $(or $(KILLS),30) $(if $(SEED),--seed $(SEED))
+
+readers: setup ## Let real applications judge a restore and write the table of docs/quality/readers.md; ONLY=word for some
+	@PYTHONPATH=tests $(BIN)/python -m readers $(if $(ONLY),--only '$(ONLY)')
 
 spark-versions: setup ## The tests of all that uses Spark on other releases of PySpark: VERSIONS="4.0 4.1 4.2", 10 minutes each
 	@bash scripts/spark-versions.sh $(or $(VERSIONS),4.0 4.1 4.2) -- $(SPREAD) $(PYTEST)
