@@ -1,4 +1,4 @@
-"""`python -m readers`: applications judge a restore, and the table goes to docs/quality/readers.md.
+"""`python -m readers`: applications judge a restore; with --page the table goes to docs/quality/readers.md.
 
 Exit code 3: an application cannot use what was restored, or could not be installed. The folder with logs is kept then.
 """
@@ -23,7 +23,8 @@ WRONG = 3
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="readers", description="Let applications judge a restore.")
-    parser.add_argument("--only", default="", help="applications whose name holds this word; writes no page")
+    parser.add_argument("--only", default="", help="applications whose name holds this word")
+    parser.add_argument("--page", action="store_true", help="write the table to docs/quality/readers.md")
     words = parser.parse_args()
     chosen = [item for item in APPLICATIONS if words.only in item.name]
     folder = Path(tempfile.mkdtemp(prefix="tandem-readers-"))
@@ -31,7 +32,7 @@ def main() -> int:
     began = time.monotonic()
     rows = Campaign(chosen, folder, say).run()
     say(table(rows))
-    if not words.only:
+    if words.page and not words.only:
         write_page(rows, time.monotonic() - began)
     wrong = [row for row in rows if not row.passed]
     for row in wrong:

@@ -9,7 +9,12 @@ from typing import Final
 from readers import expected
 from readers.environments import Environment, Jars, NodePackages, PythonPackages
 
-COMPACTED: Final[Mapping[str, str]] = {"cleanup.policy": "compact"}
+#: Not cleaned while the campaign runs, as every record of it counts; topics that applications make themselves are.
+COMPACTED: Final[Mapping[str, str]] = {
+    "cleanup.policy": "compact",
+    "segment.ms": "604800000",
+    "max.compaction.lag.ms": "9223372036854775807",
+}
 _MARKERS_COUNT: Final = "transaction markers inside the log take offsets and are no records"
 _EXCEPTION: Final[Mapping[str, str]] = {"count == high - low": _MARKERS_COUNT}
 
@@ -27,6 +32,8 @@ class Topic:
 class Application:
     """`name` begins the names of its topics and groups. `exceptions` are cases that a restore does not promise.
 
+    `setting` tells apart applications with the same title, which have no cases of their own.
+
     `kept`: its folder with local state survives, as where only the cluster was lost; else it begins with an empty one.
     """
 
@@ -35,6 +42,7 @@ class Application:
     environment: Environment
     program: str
     expectation: expected.Expectation
+    setting: str = ""
     topics: tuple[Topic, ...] = ()
     groups: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
@@ -56,7 +64,13 @@ def _client(name: str, title: str, environment: Environment, program: str) -> Ap
 
 
 def _counter(
-    name: str, title: str, environment: Environment, program: str, *, kept: bool = False, **options: str
+    name: str,
+    title: str,
+    environment: Environment,
+    program: str,
+    *,
+    setting: str,
+    options: Mapping[str, str] | None = None,
 ) -> Application:
     return Application(
         name=name,
@@ -64,20 +78,26 @@ def _counter(
         environment=environment,
         program=program,
         expectation=expected.counts,
+        setting=setting,
         topics=(Topic(name=f"{name}-input", partitions=2),),
         groups=(name,),
-        options=options,
-        kept=kept,
+        options=options or {},
+        kept=name.endswith("-kept"),
     )
 
 
-def _streams(name: str, title: str, *, kept: bool = False, **options: str) -> Application:
+def _quix(name: str, setting: str) -> Application:
+    return _counter(
+        name, "Quix Streams", PythonPackages("quixstreams", "quixstreams"), "quix_counter.py", setting=setting
+    )
+
+
+def _streams(name: str, setting: str, **options: str) -> Application:
     words = {key.replace("_", "."): value for key, value in options.items()}
-    return _counter(name, f"Kafka Streams, {title}", _STREAMS, "StreamsCounter.java", kept=kept, **words)
+    return _counter(
+        name, "Kafka Streams", Jars("streams", "kafka-streams-"), "StreamsCounter.java", setting=setting, options=words
+    )
 
-
-_QUIX: Final = PythonPackages("quixstreams", "quixstreams")
-_STREAMS: Final = Jars("streams", "kafka-streams-")
 
 APPLICATIONS: Final = (
     _client("aiokafka", "aiokafka", PythonPackages("aiokafka", "aiokafka"), "aiokafka_reader.py"),
@@ -86,29 +106,33 @@ APPLICATIONS: Final = (
         "confluent", "confluent-kafka", PythonPackages("confluent-kafka", "confluent-kafka"), "confluent_reader.py"
     ),
     _client("kafkajs", "kafkajs", NodePackages("kafkajs"), "kafkajs_reader.cjs"),
-    _counter("quix-lost", "Quix Streams, state lost", _QUIX, "quix_counter.py"),
-    _counter("quix-kept", "Quix Streams, state kept", _QUIX, "quix_counter.py", kept=True),
-    _counter("faust", "Faust", PythonPackages("faust", "faust-streaming"), "faust_counter.py"),
+    _quix("quix-lost", "state lost"),
+    _quix("quix-kept", "state kept"),
+    _counter(
+        "faust", "Faust", PythonPackages("faust", "faust-streaming"), "faust_counter.py", setting="tables in memory"
+    ),
     _streams("streams-lost", "classic group, state lost"),
-    _streams("streams-kept", "classic group, state kept", kept=True),
+    _streams("streams-kept", "classic group, state kept"),
     _streams("streams-new-lost", "streams group, state lost", group_protocol="streams"),
-    _streams("streams-new-kept", "streams group, state kept", group_protocol="streams", kept=True),
+    _streams("streams-new-kept", "streams group, state kept", group_protocol="streams"),
     _streams("streams-eos-lost", "exactly once, state lost", processing_guarantee="exactly_once_v2"),
-    _streams("streams-eos-kept", "exactly once, state kept", processing_guarantee="exactly_once_v2", kept=True),
+    _streams("streams-eos-kept", "exactly once, state kept", processing_guarantee="exactly_once_v2"),
     Application(
         name="connect",
-        title="Connect, a distributed worker",
+        title="Connect",
         environment=Jars("connect", "connect-runtime-"),
         program="ConnectWorker.java",
         expectation=expected.connector,
+        setting="a distributed worker and its connector",
         topics=(Topic(name="connect-lines", partitions=1, config={}),),
         kept=True,  # the file that it reads
     ),
     Application(
         name="schema-history",
-        title="Debezium's schema history",
+        title="Debezium",
         environment=Jars("debezium", "debezium-storage-kafka-"),
         program="SchemaHistory.java",
         expectation=expected.sequence,
+        setting="schema history",
     ),
 )

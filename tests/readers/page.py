@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from readers.campaign import Row
+from readers.judge import Row
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "quality" / "readers.md"
 _BEGIN, _END = "<!-- written by make readers -->", "<!-- end -->"
@@ -19,14 +19,14 @@ def table(rows: Sequence[Row]) -> str:
     lines = [_line(_HEAD), _line(["---", "---", "---", "---:", "---:", "---", "---"])]
     notes: dict[str, int] = {}
     for row in rows:
-        why = row.excepted or ("; ".join(row.faults) if row.faults else None)
-        mark = f" [{notes.setdefault(why, len(notes) + 1)}]" if why and not (row.excepted and not row.faults) else ""
-        cells = (
-            *(f"{row.title} {row.version}", row.case, f"{_yes(row.ready)}{mark}"),
-            *(_seconds(row.source_s), _seconds(row.restore_s), _yes(row.state_right), _yes(row.goes_on_right)),
-        )
-        lines.append(_line(cells))
-    return "\n".join([*lines, *(f"\n[{number}] {why}" for why, number in notes.items())])
+        right = [_yes(row.ready), _yes(row.state_right), _yes(row.goes_on_right)]
+        if row.faults:
+            number = notes.setdefault(row.excepted or "; ".join(row.faults), len(notes) + 1)
+            right = [f"{word} [{number}]" if word == "no" else word for word in right]
+        ready, state, goes_on = right
+        seconds = (_seconds(row.source_s), _seconds(row.restore_s))
+        lines.append(_line([f"{row.title} {row.version}", row.case, ready, *seconds, state, goes_on]))
+    return "\n".join([*lines, *(f"\n[{number}]: {why}" for why, number in notes.items())])
 
 
 def write_page(rows: Sequence[Row], seconds: float) -> None:

@@ -21,6 +21,12 @@ from tandem.controller.sandbox.sigv4 import S3Key
 
 _BUCKET: Final = "readers"
 _PATIENCE_S: Final = 120.0
+#: Compacted topics without settings of their own are cleaned between the halves, so that their offsets have gaps.
+_CLEANED: Final = {
+    "log.roll.ms": "2000",
+    "log.cleaner.max.compaction.lag.ms": "1000",
+    "log.cleaner.min.cleanable.ratio": "0.01",
+}
 
 
 class BackupFailedError(Exception):
@@ -32,7 +38,8 @@ class Scene:
 
     def __init__(self, folder: Path, stack: ExitStack, say: Callable[[str], None]) -> None:
         self._say = say
-        self.source, self.target = KafkaServer(folder / "source"), KafkaServer(folder / "target")
+        self.source = KafkaServer(folder / "source", overrides=_CLEANED)
+        self.target = KafkaServer(folder / "target")
         store = S3Server(
             folder / "s3", bucket=_BUCKET, key=S3Key(access_key="readers", secret_key=secrets.token_urlsafe(24))
         )

@@ -9,7 +9,7 @@ from typing import Protocol
 from job import Job, Stopwatch, tell
 
 #: An idiom that has not ended by then never will: the topics hold a few hundred records.
-LIMIT_S = 12.0
+LIMIT_S = 8.0
 GROUP = "consumer group goes on"
 
 

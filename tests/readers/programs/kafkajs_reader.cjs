@@ -5,7 +5,7 @@
 const { Kafka, logLevel } = require('kafkajs');
 
 const job = JSON.parse(process.argv[2]);
-const LIMIT_MS = 12000;
+const LIMIT_MS = 8000;
 const GROUP = 'consumer group goes on';
 
 const IDIOMS = {
