@@ -95,8 +95,8 @@ damage: setup ## Damage a real backup in INPUTS=10000 places (FIRST=, ONLY=bits)
 kills: setup ## Kill driver, executors, workers and broker under two restores, KILLS=30 times (SEED=), and compare
 	@PYTHONPATH=tests $(BIN)/python -m kills --kills $(or $(KILLS),30) $(if $(SEED),--seed $(SEED))
 
-readers: setup ## Let real applications judge a restore and write the table of docs/quality/readers.md; ONLY=word for some
-	@PYTHONPATH=tests $(BIN)/python -m readers $(if $(ONLY),--only '$(ONLY)',--page)
+readers: setup ## Let real applications judge a restore and write the table of docs/quality/readers.md; ONLY=word for some, RESTORE='--offsets dense' for other options
+	@PYTHONPATH=tests $(BIN)/python -m readers --page $(if $(ONLY),--only '$(ONLY)') $(if $(RESTORE),--restore='$(RESTORE)')
 
 spark-versions: setup ## The tests of all that uses Spark on other releases of PySpark: VERSIONS="4.0 4.1 4.2", 10 minutes each
 	@bash scripts/spark-versions.sh $(or $(VERSIONS),4.0 4.1 4.2) -- $(SPREAD) $(PYTEST)

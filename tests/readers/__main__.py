@@ -6,6 +6,8 @@ Exit code 3: an application cannot use what was restored, or could not be instal
 from __future__ import annotations
 
 import argparse
+import re
+import shlex
 import shutil
 import sys
 import tempfile
@@ -23,16 +25,17 @@ WRONG = 3
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="readers", description="Let applications judge a restore.")
-    parser.add_argument("--only", default="", help="applications whose name holds this word")
+    parser.add_argument("--only", default="", help="applications in whose name this regular expression is found")
     parser.add_argument("--page", action="store_true", help="write the table to docs/quality/readers.md")
+    parser.add_argument("--restore", default="", help="options of tandem restore, e.g. '--offsets dense'")
     words = parser.parse_args()
-    chosen = [item for item in APPLICATIONS if words.only in item.name]
+    chosen = [item for item in APPLICATIONS if re.search(words.only, item.name)]
     folder = Path(tempfile.mkdtemp(prefix="tandem-readers-"))
     say(f"{len(chosen)} applications, in {folder}")
     began = time.monotonic()
-    rows = Campaign(chosen, folder, say).run()
+    rows = Campaign(chosen, folder, say, shlex.split(words.restore)).run()
     say(table(rows))
-    if words.page and not words.only:
+    if words.page and not words.only and not words.restore:
         write_page(rows, time.monotonic() - began)
     wrong = [row for row in rows if not row.passed]
     for row in wrong:

@@ -19,9 +19,16 @@ _TOGETHER: Final = 2
 
 
 class Campaign:
-    """Runs applications in `folder`, which keeps their logs."""
+    """Runs applications in `folder`, which keeps their logs. `restore_options` are for `tandem restore`."""
 
-    def __init__(self, applications: Sequence[Application], folder: Path, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        applications: Sequence[Application],
+        folder: Path,
+        say: Callable[[str], None],
+        restore_options: Sequence[str] = (),
+    ) -> None:
+        self._restore_options = restore_options
         self._applications = applications
         self._folder = folder
         self._say = say
@@ -42,7 +49,7 @@ class Campaign:
             self._do("source", source, phase="read", first=0, last=ALL)
             scene.end_backup(self._running)
             scene.source.stop()
-            scene.restore()
+            scene.restore(self._restore_options)
             for item in self._running:
                 if not item.kept:
                     shutil.rmtree(self._state(item))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
@@ -103,10 +103,10 @@ class Scene:
         topics = {topic for topic, _ in ends}
         self._say(f"backed up: {len(topics)} topics, {len(ends)} partitions, {len(groups)} groups")
 
-    def restore(self) -> None:
-        """Restore everything with default options into the target, and set the groups there."""
+    def restore(self, options: Sequence[str]) -> None:
+        """Restore everything into the target, and set the groups there. Raises BackupFailedError."""
         target = ("--target-bootstrap-servers", self.target.bootstrap, "-o", "json")
-        done = self._pair.tandem("restore", *target, timeout_s=300)
+        done = self._pair.tandem("restore", *target, *options, timeout_s=300)
         if done.returncode != 0:
             raise BackupFailedError(f"tandem restore ended with {done.returncode}: {done.stderr[-2000:]}")
         found = json.loads(done.stdout)
