@@ -92,6 +92,11 @@ def _quix(name: str, setting: str) -> Application:
     )
 
 
+def _faust(name: str, setting: str, **options: str) -> Application:
+    environment = PythonPackages("faust", "faust-streaming")
+    return _counter(name, "Faust", environment, "faust_counter.py", setting=setting, options=options)
+
+
 def _streams(name: str, setting: str, **options: str) -> Application:
     words = {key.replace("_", "."): value for key, value in options.items()}
     return _counter(
@@ -108,9 +113,8 @@ APPLICATIONS: Final = (
     _client("kafkajs", "kafkajs", NodePackages("kafkajs"), "kafkajs_reader.cjs"),
     _quix("quix-lost", "state lost"),
     _quix("quix-kept", "state kept"),
-    _counter(
-        "faust", "Faust", PythonPackages("faust", "faust-streaming"), "faust_counter.py", setting="tables in memory"
-    ),
+    _faust("faust", "tables in memory"),
+    _faust("faust-kept", "tables in RocksDB, state kept", store="rocksdb://"),
     _streams("streams-lost", "classic group, state lost"),
     _streams("streams-kept", "classic group, state kept"),
     _streams("streams-new-lost", "streams group, state lost", group_protocol="streams"),

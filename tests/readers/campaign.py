@@ -1,4 +1,4 @@
-"""The order of events: write, hand over, write, read; restore; read, write on, read again."""
+"""The order of events: write twice, hand over, write, read; restore; read, write on, read again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from readers.applications import Application
 from readers.environments import InstallationError
-from readers.judge import ALL, HALF, MORE, Row, judge
+from readers.judge import ALL, FIRST, MORE, SECOND, Row, judge
 from readers.process import Outcome, run_job
 from readers.scene import Scene
 
@@ -43,9 +43,11 @@ class Campaign:
             source, target = scene.source.bootstrap, scene.target.bootstrap
             scene.create_topics(self._running)
             scene.start_backup()
-            self._do("first half", source, phase="write", first=0, last=HALF)
+            self._do("first part", source, phase="write", first=0, last=FIRST)
+            # The second part ends the segments with the first one, and the cleaner comes before the next generation.
+            self._do("second part", source, phase="write", first=FIRST, last=SECOND)
             scene.hand_over()
-            self._do("second half", source, phase="write", first=HALF, last=ALL)
+            self._do("third part", source, phase="write", first=SECOND, last=ALL)
             self._do("source", source, phase="read", first=0, last=ALL)
             scene.end_backup(self._running)
             scene.source.stop()

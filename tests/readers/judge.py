@@ -10,7 +10,7 @@ from readers.applications import Application
 from readers.expected import Moment
 from readers.process import Answer, Outcome
 
-HALF, ALL, MORE = 250, 487, 574
+FIRST, SECOND, ALL, MORE = 170, 330, 487, 574
 #: The steps in which an application tells its state, and what has been written and read by then.
 TOLD: Final[Mapping[str, Moment]] = {
     "source": Moment(last=ALL, unread=0),

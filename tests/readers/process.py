@@ -17,7 +17,7 @@ from readers.environments import environment_of
 
 _MARK: Final = "RESULT "
 _LIMIT_S: Final = 100.0
-_LAST_LINES: Final = 12
+_LAST_LINES: Final = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +72,7 @@ def run_job(application: Application, bootstrap: str, folder: Path, log: Path, j
             told = json.loads(line.removeprefix(_MARK))
             answers[told["case"]] = Answer(ready_s=told["ready_s"], state=told["state"])
     if not answers:
-        last = "\n".join(text.splitlines()[-_LAST_LINES:])
-        fault = f"{fault or f'ended with {process.returncode}'}, told nothing:\n{last}"
+        lines = [line for line in text.splitlines() if line.strip()][-_LAST_LINES:]
+        cause = next((line for line in reversed(lines) if "Error" in line or "Exception" in line), "")
+        fault = "\n".join([f"{fault or f'ended with {process.returncode}'} {cause.strip()}".strip(), *lines])
     return Outcome(answers=answers, fault=None if answers else fault)

@@ -21,7 +21,7 @@ from tandem.controller.sandbox.sigv4 import S3Key
 
 _BUCKET: Final = "readers"
 _PATIENCE_S: Final = 120.0
-#: Compacted topics without settings of their own are cleaned between the halves, so that their offsets have gaps.
+#: Compacted topics without settings of their own are cleaned between the parts, so that their offsets have gaps.
 _CLEANED: Final = {
     "log.roll.ms": "2000",
     "log.cleaner.max.compaction.lag.ms": "1000",
@@ -101,7 +101,8 @@ class Scene:
         for instance in self._pair.instances:
             instance.terminate()
         topics = {topic for topic, _ in ends}
-        self._say(f"backed up: {len(topics)} topics, {len(ends)} partitions, {len(groups)} groups")
+        offsets = f"{len(topics)} topics, {len(ends)} partitions with {sum(ends.values())} offsets"
+        self._say(f"backed up: {offsets}, {len(groups)} groups")
 
     def restore(self, options: Sequence[str]) -> None:
         """Restore everything into the target, and set the groups there. Raises BackupFailedError."""
@@ -113,7 +114,7 @@ class Scene:
         done = self._pair.tandem("restore", "groups", "--execute", *target)
         if done.returncode != 0:
             raise BackupFailedError(f"tandem restore groups ended with {done.returncode}: {done.stderr[-2000:]}")
-        self._say(f"restored: {sum(1 for _ in found.get('topics', ()))} topics")
+        self._say(f"restored: {found['records']} records of {len(found['topics'])} topics")
 
     def _ends(self) -> Ends:
         consumer = Consumer({"bootstrap.servers": self.source.bootstrap, "group.id": "ends"})

@@ -1,4 +1,4 @@
-"""Faust: counts facts by key in a table with a changelog topic; its state is in memory alone."""
+"""Faust: counts facts by key in a table with a changelog topic; its state is in memory or in RocksDB."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ _JOB = load_job()
 _WATCH = Stopwatch()
 _PARTITIONS = 2
 _GRACE_S = 1.0
+_OPTIONS = {"driver": "rocksdict"} if "store" in _JOB.options else {}
 
 app = faust.App(
     _JOB.name,
     broker=f"kafka://{_JOB.bootstrap}",
-    store="memory://",
+    store=_JOB.options.get("store", "memory://"),
     topic_partitions=_PARTITIONS,
     topic_replication_factor=1,
     web_enabled=False,
@@ -27,8 +28,8 @@ app = faust.App(
     broker_commit_interval=0.5,
 )
 facts_topic = app.topic(f"{_JOB.name}-input", key_type=bytes, value_type=bytes, partitions=_PARTITIONS)
-counts = app.Table("counts", default=int, partitions=_PARTITIONS)
-sums = app.Table("sums", default=int, partitions=_PARTITIONS)
+counts = app.Table("counts", default=int, partitions=_PARTITIONS, options=_OPTIONS)
+sums = app.Table("sums", default=int, partitions=_PARTITIONS, options=_OPTIONS)
 
 
 @app.agent(facts_topic)

@@ -32,6 +32,7 @@ def main() -> None:
         auto_offset_reset="earliest",
         state_dir=_JOB.folder,
         topic_create_timeout=20,
+        commit_every=20,  # each commit writes changed keys to the changelog
     )
     topic = app.topic(f"{_JOB.name}-input", key_deserializer="str", value_deserializer="json")
     probe = str(time.time_ns())
