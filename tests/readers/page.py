@@ -33,7 +33,8 @@ def write_page(rows: Sequence[Row], seconds: float) -> None:
     """Put date, command and table into the page."""
     before, _, rest = PAGE.read_text("utf-8").partition(_BEGIN)
     _, _, after = rest.partition(_END)
-    when = f"{datetime.now(UTC).date().isoformat()}, `make readers`, {seconds / 60:.0f} min {seconds % 60:.0f} s:"
+    minutes, rest = divmod(round(seconds), 60)
+    when = f"{datetime.now(UTC).date().isoformat()}, `make readers`, {minutes} min {rest} s:"
     PAGE.write_text(f"{before}{_BEGIN}\n{when}\n\n{table(rows)}\n{_END}{after}", "utf-8")
 
 

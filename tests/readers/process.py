@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Mapping
@@ -18,6 +19,8 @@ from readers.environments import environment_of
 _MARK: Final = "RESULT "
 _LIMIT_S: Final = 100.0
 _LAST_LINES: Final = 60
+#: The line that names an exception, of Python, Java or JavaScript.
+_CAUSE: Final = re.compile(r"Error|Exception|^\w+(\.\w+)*\.[A-Z]\w+: ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +76,6 @@ def run_job(application: Application, bootstrap: str, folder: Path, log: Path, j
             answers[told["case"]] = Answer(ready_s=told["ready_s"], state=told["state"])
     if not answers:
         lines = [line for line in text.splitlines() if line.strip()][-_LAST_LINES:]
-        cause = next((line for line in reversed(lines) if "Error" in line or "Exception" in line), "")
+        cause = next((line for line in reversed(lines) if _CAUSE.search(line)), "")
         fault = "\n".join([f"{fault or f'ended with {process.returncode}'} {cause.strip()}".strip(), *lines])
     return Outcome(answers=answers, fault=None if answers else fault)

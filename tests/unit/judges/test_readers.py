@@ -1,13 +1,16 @@
-"""The judge of applications finds each thing that can be wrong with what they tell, and every lock can be read."""
+"""The judge of applications finds each thing that can be wrong; what cannot be installed is named."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from readers.applications import APPLICATIONS
+from readers.environments import InstallationError, PythonPackages
 from readers.expected import Moment
 from readers.judge import ALL, MORE, TOLD, Row, judge
 from readers.page import table
@@ -84,3 +87,26 @@ def test_each_application_has_a_lock_and_a_name_of_its_own() -> None:
     assert len(set(names)) == len(names)
     for item in APPLICATIONS:
         assert item.environment.versions()[0].isdigit(), item.name
+
+
+class _Unfit(PythonPackages):
+    """An environment whose installer fails so many times."""
+
+    def __init__(self, failures: int) -> None:
+        super().__init__("aiokafka", "aiokafka")
+        self.failures = failures
+
+    def _make(self) -> None:
+        self.failures -= 1
+        words = "import sys; sys.exit('no such version')" if self.failures >= 0 else ""
+        self._run(sys.executable, "-c", words)
+
+
+def test_what_cannot_be_installed_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """And it is not taken for installed the next time; a registry that is busy once is asked again."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for _ in range(2):
+        with pytest.raises(InstallationError, match=r"aiokafka: .* ended with 1: no such version"):
+            _Unfit(failures=100).install()
+    _Unfit(failures=1).install()
+    _Unfit(failures=100).install()  # there already
