@@ -17,7 +17,7 @@ CORE = $(shell sed -n '/test_selection = /,/^]/s/^ *"\(tests[^"]*\)",$$/\1/p' te
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test test-all coverage mutation bench chart-test chart-golden chart-schema walk image-dry-run simulate planted fuzz damage forgeries chaos kills spark-versions roles model-check broker-matrix diagrams screenshots lint sandbox clean soak lock audit sbom licences wheel
+.PHONY: help setup demo check test test-all coverage mutation bench chart-test chart-golden chart-schema walk image-dry-run simulate planted fuzz damage forgeries chaos kills readers spark-versions roles model-check broker-matrix diagrams screenshots lint sandbox clean soak lock audit sbom licences wheel
 
 help: ## Say what can be made
 	@echo "Needs Python 3.11 or newer, Java 17 or newer and a network for the first time; the rest it gets by itself."
@@ -40,7 +40,7 @@ test: lint ## Lint, types, 300 simulated histories, and all tests but the slow o
 	@echo "==> tests"
 	@$(BIN)/pytest $(SPREAD) -m "not slow" --durations=40 --durations-min=5 $(PYTEST)
 
-test-all: lint ## Lint, types, 1,000 simulated histories, and all tests; the slow ones one after the other, some measure seconds
+test-all: lint ## Lint, types, 1,000 simulated histories, all tests, and applications that judge a restore; some measure seconds, one after the other
 	@echo "==> simulation"
 	@PYTHONPATH=tests $(BIN)/python -m simulation --seeds 1000 --jobs $(JOBS)
 	@PYTHONPATH=tests $(BIN)/python -m simulation --directed --seeds 3 --jobs $(JOBS)
@@ -48,6 +48,8 @@ test-all: lint ## Lint, types, 1,000 simulated histories, and all tests; the slo
 	@$(BIN)/pytest $(SPREAD) -m "not slow" $(PYTEST)
 	@echo "==> slow tests"
 	@$(BIN)/pytest -m slow $(PYTEST)
+	@echo "==> applications that judge a restore"
+	@PYTHONPATH=tests $(BIN)/python -m readers
 
 coverage: setup ## Branch coverage of the pure core by its unit tests: 100 % or it fails
 	@$(BIN)/pytest tests/unit -n $(JOBS) --cov --cov-report=term-missing $(PYTEST)
@@ -92,6 +94,9 @@ damage: setup ## Damage a real backup in INPUTS=10000 places (FIRST=, ONLY=bits)
 
 kills: setup ## Kill driver, executors, workers and broker under two restores, KILLS=30 times (SEED=), and compare
 	@PYTHONPATH=tests $(BIN)/python -m kills --kills $(or $(KILLS),30) $(if $(SEED),--seed $(SEED))
+
+readers: setup ## Let real applications judge a restore and write the table of docs/quality/readers.md; ONLY=word for some, RESTORE='--offsets dense' for other options
+	@PYTHONPATH=tests $(BIN)/python -m readers --page $(if $(ONLY),--only '$(ONLY)') $(if $(RESTORE),--restore='$(RESTORE)')
 
 spark-versions: setup ## The tests of all that uses Spark on other releases of PySpark: VERSIONS="4.0 4.1 4.2", 10 minutes each
 	@bash scripts/spark-versions.sh $(or $(VERSIONS),4.0 4.1 4.2) -- $(SPREAD) $(PYTEST)
