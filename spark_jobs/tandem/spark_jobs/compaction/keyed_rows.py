@@ -7,10 +7,10 @@ a pass that decides what is deleted compares the keys themselves afterwards.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -34,64 +34,46 @@ class KeyedHash:
     secret: bytes
     bits: int = 128
 
-    def __call__(self, key: bytes) -> bytes:
-        """Return the hash of a key."""
-        digest = blake2b(key, digest_size=_HASH_BYTES, key=self.secret).digest()
+    def of(self, keys: Iterable[bytes]) -> Rows:
+        """Return the hashes of keys, each in two halves of 64 bits."""
+        begun = blake2b(digest_size=_HASH_BYTES, key=self.secret)
+        digests = []
+        for key in keys:
+            one = begun.copy()
+            one.update(key)
+            digests.append(one.digest())
+        halves = np.frombuffer(b"".join(digests), dtype="<u8").reshape(-1, 2)
         if self.bits == _HASH_BITS:
-            return digest
-        return (int.from_bytes(digest, "little") & ((1 << self.bits) - 1)).to_bytes(_HASH_BYTES, "little")
+            return halves
+        kept = np.array([(1 << min(self.bits, 64)) - 1, (1 << max(0, self.bits - 64)) - 1], dtype=np.uint64)
+        return halves & kept
 
 
 _HASH_BYTES: Final = 16
 _HASH_BITS: Final = 128
 
 
-class RowBuffer:
-    """Collects the rows of one place."""
+def rows_of(place: int, halves: Rows, at: Rows, flags: Rows) -> Rows:
+    """Return rows of one place from their columns."""
+    rows = np.empty(len(at), ROW)
+    rows["low"], rows["high"] = halves[:, 0], halves[:, 1]
+    rows["at"], rows["flags"], rows["place"] = at, flags, place
+    return rows
 
-    __slots__ = ("_at", "_flags", "_hashes", "_place")
 
-    def __init__(self, place: int) -> None:
-        self._place = place
-        self._hashes = bytearray()
-        self._at = array("Q")
-        self._flags = array("I")
-
-    def __len__(self) -> int:
-        return len(self._at)
-
-    def add(self, digest: bytes, at: int, flags: int) -> None:
-        """Add a row."""
-        self._hashes += digest
-        self._at.append(at)
-        self._flags.append(flags)
-
-    def drain(self, buckets: int) -> Iterator[tuple[int, bytes]]:
-        """Yield the packed rows of each bucket, and forget them."""
-        rows = np.empty(len(self._at), ROW)
-        halves = np.frombuffer(bytes(self._hashes), dtype="<u8").reshape(-1, 2)
-        rows["low"], rows["high"] = halves[:, 0], halves[:, 1]
-        rows["at"] = np.frombuffer(self._at.tobytes(), dtype=np.uint64)
-        rows["flags"] = np.frombuffer(self._flags.tobytes(), dtype=np.uint32)
-        rows["place"] = self._place
-        self.__init__(self._place)  # type: ignore[misc]
-        numbers = rows["low"] % np.uint64(buckets)
-        order = np.argsort(numbers, kind="stable")
-        ends = np.searchsorted(numbers[order], np.arange(buckets + 1, dtype=np.uint64))
-        for bucket in range(buckets):
-            chosen = order[ends[bucket] : ends[bucket + 1]]
-            if len(chosen):
-                yield bucket, rows[chosen].tobytes()
+def deal(halves: Rows, buckets: int) -> Iterator[tuple[int, Rows]]:
+    """Yield each bucket that hashes fall into, with the numbers of these hashes, ascending."""
+    numbers = halves[:, 0] % np.uint64(buckets)
+    order = np.argsort(numbers, kind="stable")
+    ends = np.searchsorted(numbers[order], np.arange(buckets + 1, dtype=np.uint64)).tolist()
+    for bucket, (begin, end) in enumerate(pairwise(ends)):
+        if begin < end:
+            yield bucket, order[begin:end]
 
 
 def unpack(blobs: Iterable[bytes]) -> Rows:
     """Return the rows of packed blobs, in their order."""
     return np.frombuffer(b"".join(blobs), dtype=ROW)
-
-
-def bucket_of(digest: bytes, buckets: int) -> int:
-    """Return the bucket of a hash, as `RowBuffer.drain` does."""
-    return int.from_bytes(digest[:8], "little") % buckets
 
 
 def in_company(rows: Rows) -> np.ndarray[Any, np.dtype[np.bool_]]:

@@ -20,6 +20,7 @@ import time
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
@@ -29,10 +30,11 @@ from tandem.sink.store import ObjectStore
 from tandem.sink.transcode.implementation_choice import best_bodies
 from tandem.spark_jobs.compaction.keyed_rows import (
     KeyedHash,
-    RowBuffer,
-    bucket_of,
+    Rows,
     buckets_for,
+    deal,
     in_company,
+    rows_of,
     unpack,
 )
 from tandem.spark_jobs.retention.sweep_partition import (
@@ -49,6 +51,12 @@ _OLDER: Final = 2
 #: The number of a piece, and that of a record in it, in one integer that grows with the offset.
 _PIECE: Final = 32
 _RECORD_BITS: Final = (1 << _PIECE) - 1
+#: A folded record in one integer: 30 bits for its number in the piece, 32 for its bytes, 2 for its flags.
+_RECORD: Final = 34
+_SIZE: Final = 2
+_SIZE_BITS: Final = (1 << 32) - 1
+#: Stands for a newest record that is no removable tombstone.
+_VALUE: Final = -1
 
 _KEY_ROW: Final = np.dtype([("at", "<u8"), ("place", "<u4"), ("size", "<u4"), ("length", "<u4"), ("flags", "<u4")])
 
@@ -182,15 +190,15 @@ def send_hashes(shared: KeyedSweep, number: int, _: Iterator[Any]) -> Iterator[M
     """Send a row for the newest record of each key in each object of a range."""
     which = shared.ranges[number]
     task = shared.tasks[which.place]
-    rows, digest = RowBuffer(which.place), shared.hash
     try:
         source = SweepSource(shared.store.open(), task)
         for index in range(which.first, which.end):
             piece = _PieceFold(task, task.pieces[index])
             for newest in piece.folded(source, shared.folded_keys):
-                for key, (record, _size, flags) in newest.items():
-                    rows.add(digest(key), index << _PIECE | record, flags & _TOMBSTONE)
-                yield from rows.drain(shared.buckets)
+                at, _sizes, flags = _columns(index, newest)
+                rows = rows_of(which.place, shared.hash.of(newest), at, flags & _TOMBSTONE)
+                for bucket, chosen in deal(rows["low"][:, None], shared.buckets):
+                    yield bucket, rows[chosen].tobytes()
     except TandemError as error:
         yield number % shared.buckets, (number, _Failed(which.place, str(error)))
     else:
@@ -243,10 +251,11 @@ def send_keys(shared: KeyedSweep, number: int, messages: Iterator[Any]) -> Itera
         source = SweepSource(shared.store.open(), task)
         for index in range(which.first, which.end):
             low, high = np.searchsorted(named, np.array([index, index + 1], dtype=np.uint64) << np.uint64(_PIECE))
-            chosen = frozenset((named[low:high] & np.uint64(_RECORD_BITS)).tolist())
+            chosen = np.zeros(task.pieces[index].part.records, dtype=bool)
+            chosen[(named[low:high] & np.uint64(_RECORD_BITS)).astype(np.int64)] = True
             piece = _PieceFold(task, task.pieces[index])
             for newest in piece.folded(source, shared.folded_keys):
-                yield from _packed_keys(shared, which.place, index << _PIECE, newest, chosen)
+                yield from _packed_keys(shared, which.place, index, newest, chosen)
             yield back, piece.read(which.place, index)
     except TandemError as error:
         yield back, _Failed(which.place, str(error))
@@ -254,18 +263,24 @@ def send_keys(shared: KeyedSweep, number: int, messages: Iterator[Any]) -> Itera
 
 def judge_keys(_shared: KeyedSweep, _: int, messages: Iterator[Any]) -> Iterator[Message]:
     """Send to each partition which records are superseded, and which tombstones are the newest of their keys."""
-    rows: list[tuple[int, int, bytes, int, int]] = []
+    blobs, keys = [], []
     for message in messages:
         if isinstance(message, _PieceRead | _Failed):
             yield message.place, message
-            continue
-        packed, keys = message
-        begin = 0
-        for at, place, size, length, flags in np.frombuffer(packed, dtype=_KEY_ROW).tolist():
-            rows.append((place, at, keys[begin : begin + length], size, flags))
-            begin += length
-    rows.sort(key=_newest_first)
-    yield from _judged(rows)
+        else:
+            blobs.append(message[0])
+            keys.append(message[1])
+    rows, data = np.frombuffer(b"".join(blobs), dtype=_KEY_ROW), b"".join(keys)
+    blobs.clear()
+    keys.clear()
+    ends = np.cumsum(rows["length"], dtype=np.int64)
+    for place in np.unique(rows["place"]).tolist():
+        mine = np.flatnonzero(rows["place"] == place)
+        newest_first = mine[np.argsort(rows["at"][mine])][::-1]
+        columns = [rows[name][newest_first].tolist() for name in ("at", "size", "flags")]
+        begins = (ends - rows["length"])[newest_first].tolist()
+        names = [data[begin:end] for begin, end in zip(begins, ends[newest_first].tolist(), strict=True)]
+        yield from _judged(place, names, *columns)
 
 
 def rewrite(shared: KeyedSweep, place: int, messages: Iterator[Any]) -> Iterator[Message]:
@@ -296,11 +311,14 @@ class _PieceFold:
         self._lost = array("I")
         self._lost_bytes = 0
 
-    def folded(self, source: SweepSource, most: int) -> Iterator[dict[bytes, tuple[int, int, int]]]:
-        """Yield, each time for about `most` keys, key -> (number of the record in the piece, its bytes, its flags)."""
+    def folded(self, source: SweepSource, most: int) -> Iterator[dict[bytes, int]]:
+        """Yield, each time for about `most` keys, key -> number of the record in the piece, its bytes, and its flags.
+
+        The three are packed into one integer, see `_columns`.
+        """
         task, lost, spans = self._task, self._lost, best_bodies().spans
         settled = task.settled if self._piece.movable else 0
-        newest: dict[bytes, tuple[int, int, int]] = {}
+        newest: dict[bytes, int] = {}
         number = 0
         for _, block, body in source.blocks(self._piece):
             self._counts.append(block.count)
@@ -313,10 +331,10 @@ class _PieceFold:
                 flags = _TOMBSTONE if span[8] < 0 and offset < settled else 0
                 before = newest.get(key)
                 if before is not None:
-                    lost.append(before[0])
-                    self._lost_bytes += before[1]
+                    lost.append(before >> _RECORD)
+                    self._lost_bytes += before >> _SIZE & _SIZE_BITS
                     flags |= _OLDER
-                newest[key] = record, span[12] - span[1], flags
+                newest[key] = record << _RECORD | (span[12] - span[1]) << _SIZE | flags
             number += block.count
             if len(newest) >= most:
                 yield newest
@@ -333,73 +351,53 @@ class _PieceFold:
         )
 
 
+def _columns(index: int, newest: dict[bytes, int]) -> tuple[Rows, Rows, Rows]:
+    """Return places, sizes and flags of folded records of the piece with this number."""
+    packed = np.fromiter(newest.values(), dtype=np.uint64, count=len(newest))
+    at = packed >> np.uint64(_RECORD) | np.uint64(index << _PIECE)
+    return at, packed >> np.uint64(_SIZE) & np.uint64(_SIZE_BITS), packed & np.uint64(_TOMBSTONE | _OLDER)
+
+
 def _packed_keys(
-    shared: KeyedSweep,
-    place: int,
-    base: int,
-    newest: dict[bytes, tuple[int, int, int]],
-    chosen: frozenset[int],
+    shared: KeyedSweep, place: int, index: int, newest: dict[bytes, int], chosen: Rows
 ) -> Iterator[Message]:
     """Yield the rows and keys of the chosen records, for each bucket."""
-    digest, buckets = shared.hash, shared.key_buckets
-    into: dict[int, tuple[list[tuple[int, int, int, int, int]], bytearray]] = {}
-    for key, (record, size, flags) in newest.items():
-        if record in chosen:
-            rows, keys = into.setdefault(bucket_of(digest(key), buckets), ([], bytearray()))
-            rows.append((base | record, place, size, len(key), flags))
-            keys += key
-    for bucket, (rows, keys) in into.items():
-        yield bucket, (np.array(rows, dtype=_KEY_ROW).tobytes(), bytes(keys))
+    at, sizes, flags = _columns(index, newest)
+    picked = np.flatnonzero(chosen[(at & np.uint64(_RECORD_BITS)).astype(np.int64)])
+    keys = list(compress(newest, chosen[(at & np.uint64(_RECORD_BITS)).astype(np.int64)].tolist()))
+    rows = np.empty(len(picked), _KEY_ROW)
+    rows["at"], rows["size"], rows["flags"], rows["place"] = at[picked], sizes[picked], flags[picked], place
+    rows["length"] = np.fromiter(map(len, keys), dtype=np.uint32, count=len(keys))
+    for bucket, mine in deal(shared.hash.of(keys), shared.key_buckets):
+        yield bucket, (rows[mine].tobytes(), b"".join([keys[number] for number in mine.tolist()]))
 
 
 # --- judging ----------------------------------------------------------------------------------------------------------
 
 
-def _newest_first(row: tuple[int, int, bytes, int, int]) -> tuple[int, int]:
-    return row[0], -row[1]
-
-
-def _judged(rows: Sequence[tuple[int, int, bytes, int, int]]) -> Iterator[Message]:
-    """Yield what the rows of each place show; rows come place by place, the newest first."""
-    place = -1
-    judged = _PlaceJudge()
-    for one, at, key, size, flags in rows:
-        if one != place:
-            yield from judged.messages(place)
-            place, judged = one, _PlaceJudge()
-        judged.add(at, key, size, flags)
-    yield from judged.messages(place)
-
-
-class _PlaceJudge:
-    """Judges the records of one partition, newest first, by their keys."""
-
-    def __init__(self) -> None:
-        self._newest: dict[bytes, int | None] = {}
-        self._tombstones: list[tuple[int, int, set[int]]] = []
-        self._lost = array("Q")
-        self._sizes = array("I")
-
-    def add(self, at: int, key: bytes, size: int, flags: int) -> None:
-        """Judge a record: the first one of its key stays."""
-        if key not in self._newest:
-            older = {at >> _PIECE} if flags & _OLDER else set()
-            self._newest[key] = len(self._tombstones) if flags & _TOMBSTONE else None
-            if flags & _TOMBSTONE:
-                self._tombstones.append((at, size, older))
-            return
-        self._lost.append(at)
-        self._sizes.append(size)
-        tombstone = self._newest[key]
-        if tombstone is not None:
-            self._tombstones[tombstone][2].add(at >> _PIECE)
-
-    def messages(self, place: int) -> Iterator[Message]:
-        """Yield what was found."""
-        if self._lost:
-            yield place, (self._lost.tobytes(), self._sizes.tobytes())
-        if self._tombstones:
-            yield place, _Tombstones([(at, size, tuple(sorted(older))) for at, size, older in self._tombstones])
+def _judged(
+    place: int, keys: Sequence[bytes], places: Sequence[int], sizes: Sequence[int], flags: Sequence[int]
+) -> Iterator[Message]:
+    """Yield what the records of a partition show, newest first: the first record of each key stays."""
+    newest: dict[bytes, int] = {}
+    tombstones: list[tuple[int, int, set[int]]] = []
+    lost, lost_sizes = array("Q"), array("I")
+    for key, at, size, flag in zip(keys, places, sizes, flags, strict=True):
+        known = newest.get(key)
+        if known is None:
+            newest[key] = _VALUE
+            if flag & _TOMBSTONE:
+                newest[key] = len(tombstones)
+                tombstones.append((at, size, {at >> _PIECE} if flag & _OLDER else set()))
+            continue
+        lost.append(at)
+        lost_sizes.append(size)
+        if known != _VALUE:
+            tombstones[known][2].add(at >> _PIECE)
+    if lost:
+        yield place, (lost.tobytes(), lost_sizes.tobytes())
+    if tombstones:
+        yield place, _Tombstones([(at, size, tuple(sorted(older))) for at, size, older in tombstones])
 
 
 @dataclass(slots=True)

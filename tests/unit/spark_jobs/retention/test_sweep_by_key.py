@@ -192,7 +192,7 @@ def test_a_key_that_changes_all_the_time_is_sent_once_for_an_object(monkeypatch:
     """So no bucket grows by it."""
     seen = []
     judged = keyed._judged
-    monkeypatch.setattr(keyed, "_judged", lambda rows: seen.extend(rows) or judged(rows))
+    monkeypatch.setattr(keyed, "_judged", lambda place, keys, *rest: seen.extend(keys) or judged(place, keys, *rest))
     found = swept_by(shuffle_here, [[(0, 4, False)] * 500, [(0, 4, False)] * 300])
     assert found[0].records == 799
     assert len(seen) == 2
