@@ -72,6 +72,21 @@ def tree_peak_mb() -> float:
     return max((_peak_mb(pid) for pid in _tree() if pid != os.getpid() and _stat(pid)[-1] != "java"), default=0.0)
 
 
+def peaks_mb() -> dict[str, float]:
+    """Return the most memory that was resident: in this process, the largest Python worker, Java, and in all of them.
+
+    Processes that have ended are not counted.
+    """
+    peaks = {pid: (_stat(pid)[-1] == "java", _peak_mb(pid)) for pid in _tree()}
+    workers = [peak for pid, (java, peak) in peaks.items() if pid != os.getpid() and not java]
+    return {
+        "driver": peaks[os.getpid()][1],
+        "worker": max(workers, default=0.0),
+        "jvm": max((peak for java, peak in peaks.values() if java), default=0.0),
+        "all": sum(peak for _, peak in peaks.values()),
+    }
+
+
 def _tree() -> list[int]:
     """Return this process and all below it."""
     parents = {int(path.name): int(_stat(int(path.name))[1]) for path in Path("/proc").glob("[0-9]*")}

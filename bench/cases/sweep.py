@@ -22,7 +22,7 @@ def main() -> None:
     store = StoreAddress(root=root, settings=reading()).open()
     state = ChainReader(store, pair).load(1)
     ends = {key: position.offset for key, position in state.positions.items()}
-    tasks, _ = plan_sweep(state, ends, others=(), cuts={}, rules=SweepRules(horizon=0, min_gain=0.0))
+    tasks, _ = plan_sweep(state, ends, past=state, others=(), cuts={}, rules=SweepRules(horizon=0, min_gain=0.0))
     done: list[Swept] = []
 
     def work() -> tuple[int, int]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from planted import contents, coordinating, identity, producing, reading, restoring, securing, setting_aside
+from planted import compacting, contents, coordinating, identity, producing, reading, restoring, securing, setting_aside
 from planted.mistakes import MISTAKES as FIRST
 
 MISTAKES = (
     *FIRST,
+    *compacting.MISTAKES,
     *contents.MISTAKES,
     *coordinating.MISTAKES,
     *identity.MISTAKES,

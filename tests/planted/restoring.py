@@ -66,12 +66,6 @@ MISTAKES: tuple[Mistake, ...] = (
         new="_settled(state, key, limit, others)",
     ),
     Mistake(
-        name="a tombstone goes although its key was left to a later pass",
-        file="spark_jobs/tandem/spark_jobs/retention/sweep_partition.py",
-        old="            self._found.waiting.drop(later)\n",
-        new="",
-    ),
-    Mistake(
         name="a topic that was made anew is taken for the one that is restored into",
         file="spark_jobs/tandem/spark_jobs/restore/check/check_partition.py",
         old="    if found == began:\n",

@@ -54,7 +54,7 @@ def draw(rng: random.Random) -> Chores:
             min_gain=rng.choice((0.0, 0.2)),
             object_size=rng.choice((400, 4_000)),
             block_size=rng.choice((60, 400)),
-            most_keys=rng.choice((3, 1_000)),
+            most_in_memory=rng.choice((3, 1_000)),
         ),
     )
 

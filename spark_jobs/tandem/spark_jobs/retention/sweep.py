@@ -27,6 +27,7 @@ from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import ChainWriter, now_ms
 from tandem.spark_jobs.reading.object_reader import StoreAddress, require_pair
 from tandem.spark_jobs.retention.retention_plan import JANITOR, PIN_OWNER
+from tandem.spark_jobs.retention.sweep_by_key import sweep_by_key
 from tandem.spark_jobs.retention.sweep_partition import Swept, sweep_partition
 from tandem.spark_jobs.retention.sweep_plan import (
     GenerationSweep,
@@ -36,6 +37,7 @@ from tandem.spark_jobs.retention.sweep_plan import (
     open_cuts,
     plan_sweep,
 )
+from tandem.spark_jobs.spark.shuffle import shuffle_on
 from tandem.spark_jobs.spark.worker_log import logged
 
 if TYPE_CHECKING:
@@ -240,8 +242,17 @@ def sweeper(spark: SparkSession, address: StoreAddress, pair: str, rules: SweepR
     """Return a sweeper whose batches run on Spark. Raises ConfigError if the pair has no generation."""
     require_pair(address, pair)
 
+    context = spark.sparkContext
+
     def run(tasks: Sequence[SweepTask], write: bool) -> list[Swept]:
-        context = spark.sparkContext
+        return sweep_batch(tasks, in_memory=partial(in_memory, write=write), by_key=partial(by_key, write=write))
+
+    def by_key(tasks: Sequence[SweepTask], *, write: bool) -> list[Swept]:
+        return sweep_by_key(
+            address, tasks, write=write, shuffle=shuffle_on(context), parallelism=context.defaultParallelism
+        )
+
+    def in_memory(tasks: Sequence[SweepTask], *, write: bool) -> list[Swept]:
         # The largest first, and many partitions to a task: of ten thousand partitions most are small.
         ordered = sorted(tasks, key=lambda task: -task.bytes)
         slices = min(len(ordered), 8 * context.defaultParallelism)
@@ -252,6 +263,18 @@ def sweeper(spark: SparkSession, address: StoreAddress, pair: str, rules: SweepR
         return found
 
     return Sweeper(address.open(), pair, rules, run)
+
+
+def sweep_batch(
+    tasks: Sequence[SweepTask],
+    *,
+    in_memory: Callable[[Sequence[SweepTask]], Iterable[Swept]],
+    by_key: Callable[[Sequence[SweepTask]], Iterable[Swept]],
+) -> list[Swept]:
+    """Sweep partitions whose keys are sure to fit into memory in memory, and larger ones by a shuffle."""
+    small = [task for task in tasks if task.records <= task.rules.most_in_memory]
+    large = [task for task in tasks if task.records > task.rules.most_in_memory]
+    return [*(in_memory(small) if small else ()), *(by_key(large) if large else ())]
 
 
 def _sweep_all(address: StoreAddress, write: bool, tasks: Iterable[SweepTask]) -> Iterator[Swept]:

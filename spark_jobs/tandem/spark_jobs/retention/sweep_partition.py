@@ -1,8 +1,8 @@
 """Sweep one partition: find superseded records, and rewrite their objects without them. Runs on Spark's workers.
 
 The partition is read from the newest part to the oldest. The first record of a key below the horizon is its newest; all
-others are superseded. Short keys are remembered as they are, longer ones by 16 bytes of BLAKE2b. If there are more keys
-than may be remembered at a time, the partition is read once more for the others.
+others are superseded. Short keys are remembered as they are, longer ones by 16 bytes of BLAKE2b. Of partitions with
+more records than fit into memory this way, `sweep_by_key` finds the superseded records, with the same result.
 
 Rewritten objects hold the remaining records in the same order, byte for byte, within the same bounds of parts: scan and
 tail stay apart, and no other part of the chain lies inside of a rewritten part.
@@ -13,10 +13,9 @@ from __future__ import annotations
 import secrets
 import time
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
-from zlib import crc32
 
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import Part, PartitionKey, StoredObject
@@ -41,8 +40,6 @@ from tandem.spark_jobs.retention.sweep_plan import SweepPiece, SweepTask
 
 _GOES: Final = ord("1")
 _NOWHERE: Final[frozenset[str]] = frozenset()
-#: A name that no object has: a tombstone whose older records are there is never removed.
-_NEVER: Final = frozenset({""})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +72,15 @@ def sweep_partition(store: ObjectStore, task: SweepTask, *, write: bool) -> Swep
     The stored objects are in no chain yet; if storing fails, those already stored are orphans.
     """
     began = time.monotonic()
-    source = _Source(store, task)
-    found = _find(task, source)
+    return finish_sweep(store, task, _find(task, SweepSource(store, task)), write=write, began=began)
+
+
+def finish_sweep(store: ObjectStore, task: SweepTask, found: Superseded, *, write: bool, began: float) -> Swept:
+    """Rewrite the objects of a partition that are worth it, or only measure it. Raises as `sweep_partition` does.
+
+    `began` is the monotonic time, in seconds, at which the search for superseded records began.
+    """
+    source = SweepSource(store, task)
     touched = found.choose(task)
     sizes = {piece.item.key: piece.item.bytes for piece in task.pieces if piece.item.key in touched}
     after = sum(round(size * (1 - found.removable_share(key))) for key, size in sizes.items())
@@ -105,7 +109,7 @@ def sweep_partition(store: ObjectStore, task: SweepTask, *, write: bool) -> Swep
     )
 
 
-class _Source:
+class SweepSource:
     """Blocks of checked objects. The last object is kept, because its parts are read one after the other."""
 
     def __init__(self, store: ObjectStore, task: SweepTask) -> None:
@@ -192,12 +196,11 @@ class _Tombstones:
             column.append(value)
         self._older.append(_NOWHERE)
 
-    def drop(self, keys: Iterable[bytes]) -> None:
-        """Keep the tombstones of these keys: this pass will not see all of their older records."""
-        for key in keys:
-            index = self._index.pop(key, None)
-            if index is not None:
-                self._older[index] = _NEVER
+    def add_judged(self, *, piece: int, block: int, place: int, size: int, older: frozenset[str]) -> None:
+        """Record a removable tombstone of which all older records are known."""
+        for column, value in zip(self._columns, (piece, block, place, size), strict=True):
+            column.append(value)
+        self._older.append(self._unions.setdefault((older, ""), older))
 
     def note_older_record(self, key: bytes, name: str) -> None:
         """Record that the object `name` holds an older record of `key`. There are far fewer such sets than keys."""
@@ -208,7 +211,7 @@ class _Tombstones:
 
 
 @dataclass(slots=True)
-class _Superseded:
+class Superseded:
     """The removable records. `masks` has an integer for each block of each piece, one bit for each removable record."""
 
     masks: list[list[int]]
@@ -217,7 +220,7 @@ class _Superseded:
     waiting: _Tombstones = field(default_factory=_Tombstones)
     tombstones: int = 0
     forgot: bool = False
-    passes: int = 0
+    passes: int = 1
 
     def removable_share(self, key: str) -> float:
         """Return the removable share of an object's bytes."""
@@ -252,97 +255,45 @@ class _Superseded:
         self.going[key] = self.going.get(key, 0) + size
 
 
-#: The upper bound (exclusive) of the key hashes by which the passes over a partition divide the keys.
-_HASHES: Final = 1 << 32
-
-
-def _find(task: SweepTask, source: _Source) -> _Superseded:
-    """Find superseded records below the horizon, in as many passes from newest to oldest as the keys require."""
-    found = _Superseded(masks=[[] for _ in task.pieces])
-    low = 0
-    while low < _HASHES:
-        low = _Pass(task, source, found, low).run()
-        found.passes += 1
+def _find(task: SweepTask, source: SweepSource) -> Superseded:
+    """Find superseded records below the horizon, from the newest to the oldest."""
+    found = Superseded(masks=[[] for _ in task.pieces])
+    newest: set[bytes] = set()
+    for index in range(len(task.pieces) - 1, -1, -1):
+        _look(task, source, found, newest, index)
     return found
 
 
-class _Pass:
-    """One pass over a partition, for the keys with hashes from `low` up to as many as can be remembered."""
-
-    def __init__(self, task: SweepTask, source: _Source, found: _Superseded, low: int) -> None:
-        self._task = task
-        self._source = source
-        self._found = found
-        self._low = low
-        self._high = _HASHES
-        self._partial = low > 0
-        self._newest: set[bytes] = set()
-
-    def run(self) -> int:
-        """Read the partition and return the hash below which all keys have now been examined."""
-        for index in range(len(self._task.pieces) - 1, -1, -1):
-            self._look(index)
-        return self._high
-
-    def _look(self, index: int) -> None:
-        found, piece = self._found, self._task.pieces[index]
-        masks, name, size, going = found.masks[index], piece.item.key, 0, 0
-        newest, horizon, settled, met = (
-            self._newest,
-            self._task.horizon,
-            self._task.settled,
-            found.waiting.note_older_record,
-        )
-        for number, body, count in self._source.backwards(piece):
-            if not masks:
-                masks += [0] * (number + 1)
-            size += len(body)
-            # The digits of the mask: its highest bit is the last record.
-            goes = bytearray(f"{masks[number]:0{count}b}", "ascii")
-            for digit, span in enumerate(_newest_first(body, count)):
-                if span[2] >= horizon or span[5] < 0:
-                    continue
-                key = key_fingerprint(body[span[6] : span[7]])
-                if self._partial and not self._looks_at(key):
-                    continue
-                if key in newest:
-                    if goes[digit] != _GOES:
-                        goes[digit] = _GOES
-                        going += span[12] - span[1]
-                    met(key, name)
-                elif self._remember(key) and span[8] < 0 and span[2] < settled and piece.movable:
-                    if len(found.waiting) < self._task.rules.most_tombstones:
-                        place = count - 1 - digit
-                        found.waiting.add(key, piece=index, block=number, place=place, size=span[12] - span[1])
-                    else:
-                        found.forgot = True  # the tombstone stays for now
-            masks[number] = int(goes, 2) if count else 0
-        if not found.passes:
-            found.sizes[name] = found.sizes.get(name, 0) + size
-        found.going[name] = found.going.get(name, 0) + going
-
-    def _looks_at(self, key: bytes) -> bool:
-        return self._low <= crc32(key) < self._high
-
-    def _remember(self, key: bytes) -> bool:
-        """Remember a key and return True; if there is no room, leave the upper half of the hashes to a later pass.
-
-        Records of these keys that were found superseded stay so. Their tombstones wait for the pass that sees all
-        records of a key.
-        """
-        while len(self._newest) >= self._task.rules.most_keys:
-            if self._high - self._low == 1:
-                self._found.forgot = True
-                return False
-            self._high -= (self._high - self._low) // 2
-            self._partial = True
-            later = {other for other in self._newest if not self._looks_at(other)}
-            self._newest -= later  # in place: the loop over records holds a reference to this set
-            self._found.waiting.drop(later)
-            if not self._looks_at(key):
-                return False
-        self._newest.add(key)
-        return True
+def _look(task: SweepTask, source: SweepSource, found: Superseded, newest: set[bytes], index: int) -> None:
+    """Look at one piece; `newest` are the keys of all records that are newer."""
+    piece = task.pieces[index]
+    masks, name, size, going = found.masks[index], piece.item.key, 0, 0
+    horizon, settled, met = task.horizon, task.settled, found.waiting.note_older_record
+    for number, body, count in source.backwards(piece):
+        if not masks:
+            masks += [0] * (number + 1)
+        size += len(body)
+        # The digits of the mask: its highest bit is the last record.
+        goes = bytearray(b"0" * count)
+        for digit, span in enumerate(_newest_first(body, count)):
+            if span[2] >= horizon or span[5] < 0:
+                continue
+            key = key_fingerprint(body[span[6] : span[7]])
+            if key in newest:
+                goes[digit] = _GOES
+                going += span[12] - span[1]
+                met(key, name)
+                continue
+            newest.add(key)
+            if span[8] < 0 and span[2] < settled and piece.movable:
+                if len(found.waiting) < task.rules.most_tombstones:
+                    place = count - 1 - digit
+                    found.waiting.add(key, piece=index, block=number, place=place, size=span[12] - span[1])
+                else:
+                    found.forgot = True  # the tombstone stays for now
+        masks[number] = int(goes, 2) if count else 0
+    found.sizes[name] = found.sizes.get(name, 0) + size
+    found.going[name] = found.going.get(name, 0) + going
 
 
 def _newest_first(body: bytes, count: int) -> Iterator[Span]:

@@ -35,9 +35,9 @@ class SweepRules:
     """Limits of a sweep. `horizon` is how far back moments stay restorable, in ms. Sizes are bytes.
 
     An object is rewritten if at least `min_gain` of its records' bytes are removable; in one run at most `most_bytes`
-    of a partition's objects are rewritten. `most_keys` is the number of a partition's keys that are remembered at a
-    time; for the other keys it is read once more. The places of at most `most_tombstones` are remembered at a time;
-    other tombstones stay until a later run.
+    of a partition's objects are rewritten. A partition with at most `most_in_memory` records below the horizon is
+    swept by one task that remembers its keys, a larger one by a shuffle. The places of at most `most_tombstones` of a
+    partition are remembered; other tombstones stay until a later run.
     """
 
     horizon: int
@@ -46,7 +46,7 @@ class SweepRules:
     block_size: int = 256 << 10
     compression_level: int | None = None
     most_bytes: int = 16 << 30
-    most_keys: int = 5_000_000
+    most_in_memory: int = 5_000_000
     most_tombstones: int = 1_000_000
 
 
@@ -76,6 +76,11 @@ class SweepTask:
     def bytes(self) -> int:
         """Stored bytes to read."""
         return sum(piece.part.end - piece.part.start for piece in self.pieces)
+
+    @property
+    def records(self) -> int:
+        """Records to read: at least as many as there are keys."""
+        return sum(piece.part.records for piece in self.pieces)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -75,7 +75,7 @@ def _all_chosen(self: Any, task: SweepTask) -> frozenset[str]:
     return _CHOOSE(self, task)
 
 
-_CHOOSE = sweep_partition._Superseded.choose
+_CHOOSE = sweep_partition.Superseded.choose
 
 
 def _oldest_first(newest_first: Callable[..., Any]) -> Callable[..., Any]:
@@ -105,7 +105,7 @@ _MISTAKES: dict[str, tuple[list[Op], list[tuple[object, str, object]]]] = {
     ),
     "a tombstone goes before what it deletes": (
         [*_BEGIN, *_SHARED, *_DELETED],
-        [(sweep_partition._Superseded, "choose", _all_chosen)],
+        [(sweep_partition.Superseded, "choose", _all_chosen)],
     ),
     "what was taken for orphans is committed after all": (
         [*_BEGIN, *_AGAIN, (*_NOW, (("tidy",),))],

@@ -47,7 +47,6 @@ from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import ChainWriter
 from tandem.spark_jobs.reading.object_reader import ObjectReader
 from tandem.spark_jobs.restore.plan.options import RestoreOptions, plan_of
-from tandem.spark_jobs.retention import sweep_partition as sweep_records
 from tandem.spark_jobs.retention.sweep import Sweeper, SweepOutcome, sweep_all
 from tandem.spark_jobs.retention.sweep_partition import Swept, _Tombstones, sweep_partition
 from tandem.spark_jobs.retention.sweep_plan import NotSwept, SweepRules, SweepTask, open_cuts, plan_sweep
@@ -451,30 +450,6 @@ def test_only_objects_that_are_worth_it(store: MemoryStore) -> None:
     (outcome,) = go(sweeper(store))
     assert len(outcome.swept.replaced) in {1, 2}
     assert offsets(store) == [30, 45]
-
-
-@pytest.mark.parametrize("most_keys", [1, 3, 7, 100])
-def test_more_keys_than_are_remembered_at_a_time_go_all_the_same(store: MemoryStore, most_keys: int) -> None:
-    """The partition is read again for the others: the same goes as in one pass, and no tombstone before its time."""
-    backup = Backup.begun(store, records("t", 0, range(20), keys=10))
-    backup.commit(records("t", 0, range(20, 30), keys=10, tombstones=range(20, 30, 2)))
-    backup.complete()
-    backup.commit(records("t", 0, [40], keys=100))
-    ((task,), _) = tasks(backup, upto=40)
-    [measured] = sweep_all(store, [replace(task, rules=replace(ALL, most_keys=most_keys))], write=False)
-    assert (measured.records, measured.tombstones, measured.forgot) == (25, 5, False)
-    assert (measured.read > task.bytes) == (most_keys < 10)
-    go(sweeper(store, rules=replace(ALL, most_keys=most_keys)))
-    assert latest_of(store) == [21, 23, 25, 27, 29, 40]
-
-
-def test_keys_that_no_hash_tells_apart_stay(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However often the partition is read; the outcome says so."""
-    monkeypatch.setattr(sweep_records, "crc32", lambda _: 5)
-    busy(store)
-    (outcome,) = go(sweeper(store, rules=replace(ALL, most_keys=7)))
-    assert outcome.swept.forgot
-    assert outcome.swept.records == 6
 
 
 def latest_of(store: MemoryStore) -> list[int]:

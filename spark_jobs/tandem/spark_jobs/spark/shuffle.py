@@ -1,0 +1,86 @@
+"""A chain of stages that send messages to each other's partitions, on Spark or in this process.
+
+Each stage runs once for each of its partitions. It gets the messages that the stage before it sent to the partition,
+and yields messages, each with the number of the partition of the next stage that it is for. Messages are few and large
+(packed rows), so that neither Spark's JVM nor Python handles single records. On Spark every hop between two stages is a
+shuffle: messages lie on the executors' disks, encrypted by `spark.io.encryption`, and not in the driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tandem.spark_jobs.spark.worker_log import logged
+
+if TYPE_CHECKING:
+    from pyspark.core.context import SparkContext
+
+Message = tuple[int, Any]
+"""The partition of the next stage, and what is sent there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShuffleStage:
+    """One stage: `work(shared, partition, messages)` yields messages. The first stage gets no messages."""
+
+    partitions: int
+    work: Callable[[Any, int, Iterator[Any]], Iterator[Message]]
+
+
+class Shuffle(Protocol):
+    """Runs stages, and returns what the last one sends, without the numbers."""
+
+    def __call__(self, shared: Any, stages: Sequence[ShuffleStage]) -> list[Any]:  # noqa: ANN401 (whatever the stages share)
+        """Run all stages; `shared` is handed to each of them, and should be small."""
+
+
+def shuffle_here(shared: Any, stages: Sequence[ShuffleStage]) -> list[Any]:  # noqa: ANN401 (as above)
+    """Run all stages in this process, with all messages in memory."""
+    sent: dict[int, list[Any]] = {}
+    for stage in stages:
+        received, sent = sent, {}
+        for number in range(stage.partitions):
+            for to, message in stage.work(shared, number, iter(received.pop(number, ()))):
+                sent.setdefault(to, []).append(message)
+    return [message for messages in sent.values() for message in messages]
+
+
+def shuffle_on(context: SparkContext) -> Shuffle:
+    """Return a shuffle that runs on Spark."""
+
+    def run(shared: Any, stages: Sequence[ShuffleStage]) -> list[Any]:  # noqa: ANN401 (as above)
+        value = context.broadcast(shared)
+        try:
+            first, *others = stages
+            sent = context.parallelize(range(first.partitions), first.partitions).mapPartitionsWithIndex(
+                logged(partial(_begin, value, first.work))
+            )
+            for stage in others:
+                sent = sent.partitionBy(stage.partitions, _itself).mapPartitionsWithIndex(
+                    logged(partial(_go_on, value, stage.work))
+                )
+            return [message for _, message in sent.collect()]
+        finally:
+            value.unpersist()
+
+    return run
+
+
+def _itself(number: int) -> int:
+    return number
+
+
+def _begin(value: Any, work: Callable[..., Iterator[Message]], number: int, _: Iterable[Any]) -> Iterator[Message]:  # noqa: ANN401 (a broadcast)
+    return work(value.value, number, iter(()))
+
+
+def _go_on(
+    value: Any,  # noqa: ANN401 (a broadcast)
+    work: Callable[..., Iterator[Message]],
+    number: int,
+    messages: Iterable[Message],
+) -> Iterator[Message]:
+    return work(value.value, number, (message for _, message in messages))
