@@ -198,7 +198,12 @@ def _operator(scope: PairScope) -> Iterator[Acl]:
 
 
 def _loading(targets: NameSet) -> Iterator[Acl]:
-    yield from targets.acls(AclResource.TOPIC, "Read", "Write", "Create", "DescribeConfigs", "AlterConfigs")
+    """Yield the rights on topics that are loaded. Fillers below the first record are removed with DeleteRecords.
+
+    Kafka has no right for that alone: Delete includes the topic. A principal with Write and AlterConfigs can destroy
+    the topic's records anyway.
+    """
+    yield from targets.acls(AclResource.TOPIC, "Read", "Write", "Create", "Delete", "DescribeConfigs", "AlterConfigs")
     yield _topic(PROGRESS, "Read", "Write", "Create", "DescribeConfigs")
     yield Acl(resource=AclResource.GROUP, name=PROGRESS_GROUP, operations=("Describe",))
     yield Acl(resource=AclResource.TRANSACTIONAL_ID, name=TRANSACTIONAL_ID_PREFIX, prefixed=True, operations=("Write",))
@@ -222,7 +227,6 @@ def _drill(scope: PairScope) -> Iterator[Acl]:
     """
     scratch = NameSet(prefixes=tuple(f"{name}{DRILL_SUFFIX}" for name in scope.targets.literal))
     yield from _loading(scratch)
-    yield from scratch.acls(AclResource.TOPIC, "Delete")
 
 
 _OF_ROLE: Final[Mapping[CredentialRole, Callable[[PairScope], Iterator[Acl]]]] = {
