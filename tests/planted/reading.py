@@ -72,6 +72,18 @@ MISTAKES: tuple[Mistake, ...] = (
         new=")])",
     ),
     Mistake(
+        name="a look-up in a copy is named by the object that is read",
+        file="sink/tandem/sink/read/skip/copied_records.py",
+        old="question = (copy.generation, newest.key, newest.last, end)",
+        new="question = (copy.generation, newest.key, hash(names[0]), end)",
+    ),
+    Mistake(
+        name="partitions of one object share the answer of a look-up",
+        file="sink/tandem/sink/read/skip/copied_records.py",
+        old="question = (copy.generation, newest.key, newest.last, end)",
+        new='question = (copy.generation, PartitionKey("", 0), newest.last, end)',
+    ),
+    Mistake(
         name="whatever a broker sends nothing of is skipped",
         file="sink/tandem/sink/read/reader_context.py",
         old="        start, end = seen.start, seen.end\n",

@@ -15,6 +15,7 @@ from simulation import runtime
 from simulation.directed import HISTORIES
 from simulation.judge import Judge
 from simulation.log import Cluster, Partition
+from simulation.world import World
 
 from tandem.backup_avro.chain.entries import PartitionKey
 
@@ -141,6 +142,46 @@ def test_of_volumes_that_were_set_back_a_copy_knows_what_its_hashes_say() -> Non
     assert judge._known_up_to(key, log, cast("Any", tainted)) == 5
     log.set_back_to.append(4)
     assert judge._known_up_to(key, log, cast("Any", tainted)) == 3
+
+
+def test_only_a_copy_that_nobody_can_speak_for_excuses_a_taint(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of another history, COMPLETE, of an instance that is gone for good, until a newer epoch has a record."""
+    key = PartitionKey("t", 0)
+    log = Partition(topic_id="t", number=0, retention_s=20.0)
+    log.append(1, 1)
+    log.set_back_to.append(0)
+    cluster = Cluster()
+    cluster.partitions["t", 0] = log
+    judge = Judge(cluster, cast("Any", None), "orders")
+    judge._former.add((1, key))
+    monkeypatch.setattr(Judge, "_held", lambda *_: [])
+
+    def excused(gone: str | None = "a", **different: Any) -> bool:
+        copy: dict[str, Any] = {
+            "number": 1,
+            "instance": "a",
+            "complete": True,
+            "sealed": False,
+            "positions": {key: SimpleNamespace(epoch=1)},
+        }
+        world = SimpleNamespace(gone=gone, judge=judge, cluster=cluster)
+        return World._waits_for_gone(cast("Any", world), [cast("Any", SimpleNamespace(**(copy | different)))])
+
+    assert excused()
+    assert not excused(gone=None), "everybody is there"
+    assert not excused(gone="b"), "its holder is there, and says so"
+    assert not excused(instance="b"), "likewise"
+    assert not excused(complete=False), "it is no copy yet"
+    assert not excused(sealed=True), "nobody waits for it"
+    assert not excused(number=2), "it is of the present history"
+    log.epoch = 2
+    log.epochs.append((2, log.end))
+    assert excused(), "a new leader that has written nothing proves nothing"
+    log.append(1, 2)
+    assert not excused(), "the newer epoch has a record"
+    assert excused(positions={key: SimpleNamespace(epoch=2)}), "which the copy has, too"
+    log.set_back_to.clear()
+    assert not excused(positions={key: SimpleNamespace(epoch=2)}), "no volume was set back"
 
 
 def test_memory_is_given_back_twice_a_turn() -> None:
