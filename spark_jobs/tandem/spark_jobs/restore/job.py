@@ -50,6 +50,7 @@ from tandem.spark_jobs.restore.prepare.prepare import PreparedRestore, check_con
 from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
 from tandem.spark_jobs.spark.job_progress import thread_beside
 from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
+from tandem.spark_jobs.spark.session import start_workers
 from tandem.spark_jobs.spark.worker_log import logged
 
 if TYPE_CHECKING:
@@ -139,6 +140,10 @@ class RestoreRequest:
     now: Callable[[], int]
 
 
+#: Workers that are started while a restore is planned. More tasks than that are rarely waited for by a person.
+_EARLY_WORKERS: Final = 8
+
+
 def restore(spark: SparkSession, request: RestoreRequest, *, tell: RestoreListener | None = None) -> RestoreReport:
     """Carry out a restore. See `prepare_restore` and `check_consent` for refusals.
 
@@ -146,6 +151,7 @@ def restore(spark: SparkSession, request: RestoreRequest, *, tell: RestoreListen
     later one takes over.
     """
     told = tell or RestoreListener()
+    start_workers(spark, load.__name__, most=_EARLY_WORKERS)
     told.phase("planning")
     reader = request.reader
     prepared = prepare_restore(reader, request.target, request.options)

@@ -5,6 +5,7 @@ Of the modules that start and plan Spark jobs, only this one reads the environme
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import secrets
@@ -14,7 +15,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -242,9 +243,29 @@ def _on_interrupt(spark: SparkSession, signum: int, frame: FrameType | None) -> 
     raise KeyboardInterrupt
 
 
+def start_workers(spark: SparkSession, module: str, *, most: int) -> None:
+    """Start up to `most` Python workers of a local master in the background, and import a module in each.
+
+    The first tasks then begin about a second earlier. A failure is ignored: tasks start their workers themselves.
+    """
+    context = spark.sparkContext
+    count = min(most, context.defaultParallelism)
+
+    def start() -> None:
+        with suppress(Exception):
+            context.parallelize(range(count), count).foreach(partial(_import, module))
+
+    if count > 0 and is_local(context.master or ""):
+        _beside(start)
+
+
+def _import(module: str, _: int) -> None:
+    importlib.import_module(module)
+
+
 def _beside(work: Callable[[], object]) -> threading.Thread:
     """Call the JVM from another thread, and so over a connection on which no response is pending."""
-    thread = threading.Thread(target=work, name="interrupted", daemon=True)
+    thread = threading.Thread(target=work, name="spark-aside", daemon=True)
     thread.start()
     return thread
 

@@ -33,6 +33,7 @@ from tandem.backup_avro.chain.entries import (
 )
 from tandem.backup_avro.chain.json_codec import (
     PACKED_FROM,
+    Fields,
     canonical,
     decode_claim,
     decode_entry,
@@ -415,3 +416,13 @@ def test_a_small_entry_vouches_for_itself() -> None:
     for more in (b" ", b"\n", b"}", stored):
         with pytest.raises(DamagedError):
             decode_entry(stored + more, "here")
+
+
+@pytest.mark.parametrize("text", [rb'{"v":1,"reason":"\ud800"}', rb'{"v":1,"\uDC00":"x"}'])
+def test_unpaired_surrogates_are_damage(text: bytes) -> None:
+    """They are no text that could be written again, signed or shown; a pair of them is, and so is a backslash."""
+    with pytest.raises(DamagedError) as caught:
+        Fields.of_bytes(text, "x")
+    assert caught.value.code == "TDM-A015"
+    for sound in (rb'{"v":1,"reason":"\ud83d\ude00"}', rb'{"v":1,"reason":"\\ud800"}'):
+        assert Fields.of_bytes(sound, "x")

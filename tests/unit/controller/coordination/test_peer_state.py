@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from support.pairs.messages import message, peers
 
-from tandem.backup_avro.documents.coordination_message import CoordinationEvent
+from tandem.backup_avro.chain.signatures import Trust
+from tandem.backup_avro.documents.coordination_message import CoordinationEvent, CoordinationMessage
 from tandem.controller.coordination.heartbeat import Heartbeat
-from tandem.controller.coordination.peer_state import LastHeard
+from tandem.controller.coordination.peer_state import LastHeard, PeerState
 from tandem.controller.coordination.topic import partition_of
 from tandem.controller.decision.observation import Activation, Peer, Twin
 
@@ -129,3 +130,20 @@ def test_a_pair_has_one_partition() -> None:
     assert {partition_of("shop", 7) for _ in range(3)} == {partition_of("shop", 7)}
     assert partition_of("shop", 1) == 0
     assert len({partition_of(f"pair-{n}", 7) for n in range(50)}) > 1
+
+
+def test_an_unsigned_request_for_a_turn_is_refused_where_signatures_are_required() -> None:
+    """It is named, and neither asks for a turn nor says that its sender lives; other messages need no signature."""
+    refused: list[CoordinationMessage] = []
+    it = PeerState(
+        pair="shop",
+        instances=("a", "b"),
+        trust=Trust(require=True),
+        refused=lambda one, _: refused.append(one),
+    )
+    forged = message(event=CoordinationEvent.ACTIVATE, target="a", generation=2)
+    it.note_message(forged, heard_mono=1.0)
+    assert (it.activations(), it.peer("b").heard_mono) == ((), None)
+    assert refused == [forged]
+    it.note_message(message(), heard_mono=2.0)
+    assert it.peer("b").heard_mono == 2.0
