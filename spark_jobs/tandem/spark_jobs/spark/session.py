@@ -27,6 +27,7 @@ from tandem.backup_avro.errors import ConfigError, PermanentError, TandemError, 
 from tandem.sink.process import sourced_secret
 from tandem.spark_jobs.spark.class_archive import ClassArchive
 from tandem.spark_jobs.spark.spark_classes import find_spark_archive, make_in_background, started_with
+from tandem.spark_jobs.spark.worker_log import logged
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -253,7 +254,7 @@ def start_workers(spark: SparkSession, module: str, *, most: int) -> None:
 
     def start() -> None:
         with suppress(Exception):
-            context.parallelize(range(count), count).foreach(partial(_import, module))
+            context.parallelize(range(count), count).foreach(logged(partial(_import, module)))
 
     if count > 0 and is_local(context.master or ""):
         _beside(start)
