@@ -27,7 +27,7 @@ def main() -> None:
 
     def work() -> tuple[int, int]:
         done.extend(sweep_partition(store, task, write=True) for task in tasks)
-        records = sum(piece.part.records for task in tasks for piece in task.pieces)
+        records = sum(task.records for task in tasks)
         return records, sum(swept.read for swept in done)
 
     run = measured(work)

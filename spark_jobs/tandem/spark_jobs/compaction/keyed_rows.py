@@ -79,15 +79,9 @@ def unpack(blobs: Iterable[bytes]) -> Rows:
 def in_company(rows: Rows) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Return which rows share place and hash with another row: a key that has no other row is never among them."""
     order = np.lexsort((rows["high"], rows["low"], rows["place"]))
+    columns = [rows[name][order] for name in ("place", "low", "high")]
     same = np.zeros(len(rows) + 1, dtype=bool)
-    for name in ("place", "low", "high"):
-        column = rows[name][order]
-        differs = column[1:] != column[:-1]
-        if name == "place":
-            equal = ~differs
-        else:
-            equal &= ~differs
-    same[1:-1] = equal if len(rows) else False
+    same[1:-1] = np.logical_and.reduce([column[1:] == column[:-1] for column in columns])
     found = np.zeros(len(rows), dtype=bool)
     found[order] = same[1:] | same[:-1]
     return found

@@ -292,7 +292,8 @@ def rewrite(shared: KeyedSweep, place: int, messages: Iterator[Any]) -> Iterator
         for message in messages:
             collected.add(message)
         found = collected.found()
-        yield 0, finish_sweep(shared.store.open(), task, found, write=shared.write, began=began)
+        source = SweepSource(shared.store.open(), task)
+        yield 0, finish_sweep(source, found, write=shared.write, began=began)
     except TandemError as error:
         yield 0, Swept(key=task.key, topic=task.topic, horizon=task.horizon, error=str(error))
 
@@ -363,9 +364,9 @@ def _packed_keys(
 ) -> Iterator[Message]:
     """Yield the rows and keys of the chosen records, for each bucket."""
     at, sizes, flags = _columns(index, newest)
-    picked = np.flatnonzero(chosen[(at & np.uint64(_RECORD_BITS)).astype(np.int64)])
-    keys = list(compress(newest, chosen[(at & np.uint64(_RECORD_BITS)).astype(np.int64)].tolist()))
-    rows = np.empty(len(picked), _KEY_ROW)
+    picked = chosen[(at & np.uint64(_RECORD_BITS)).astype(np.int64)]
+    keys = list(compress(newest, picked.tolist()))
+    rows = np.empty(len(keys), _KEY_ROW)
     rows["at"], rows["size"], rows["flags"], rows["place"] = at[picked], sizes[picked], flags[picked], place
     rows["length"] = np.fromiter(map(len, keys), dtype=np.uint32, count=len(keys))
     for bucket, mine in deal(shared.hash.of(keys), shared.key_buckets):

@@ -72,21 +72,22 @@ def sweep_partition(store: ObjectStore, task: SweepTask, *, write: bool) -> Swep
     The stored objects are in no chain yet; if storing fails, those already stored are orphans.
     """
     began = time.monotonic()
-    return finish_sweep(store, task, _find(task, SweepSource(store, task)), write=write, began=began)
+    source = SweepSource(store, task)
+    return finish_sweep(source, _find(source), write=write, began=began)
 
 
-def finish_sweep(store: ObjectStore, task: SweepTask, found: Superseded, *, write: bool, began: float) -> Swept:
+def finish_sweep(source: SweepSource, found: Superseded, *, write: bool, began: float) -> Swept:
     """Rewrite the objects of a partition that are worth it, or only measure it. Raises as `sweep_partition` does.
 
     `began` is the monotonic time, in seconds, at which the search for superseded records began.
     """
-    source = SweepSource(store, task)
+    task = source.task
     touched = found.choose(task)
     sizes = {piece.item.key: piece.item.bytes for piece in task.pieces if piece.item.key in touched}
     after = sum(round(size * (1 - found.removable_share(key))) for key, size in sizes.items())
     objects: list[StoredObject] = []
     if write and touched:
-        writer = _Writer(store, task, source.header)
+        writer = _Writer(source.store, task, source.header)
         for group in _groups(task.pieces, touched):
             for index in group:
                 writer.copy(source.blocks(task.pieces[index]), found.masks[index], task.pieces[index].part)
@@ -113,7 +114,8 @@ class SweepSource:
     """Blocks of checked objects. The last object is kept, because its parts are read one after the other."""
 
     def __init__(self, store: ObjectStore, task: SweepTask) -> None:
-        self._store = store
+        self.store = store
+        self.task = task
         self.header = header_of(task.opening)
         self._last: tuple[str, Plain] = ("", b"")
 
@@ -145,15 +147,15 @@ class SweepSource:
             return self._last[1], 0
         try:
             if not item.separable:
-                stored = get_whole(self._store, item)
+                stored = get_whole(self.store, item)
                 check_bytes(item, stored)
-                data = open_object(keys_of(self._store), item, stored)
+                data = open_object(keys_of(self.store), item, stored)
                 self._last = (item.key, data)
                 return data, 0
-            (data,) = read_parts(self._store, item, [part])
+            (data,) = read_parts(self.store, item, [part])
         except ObjectMissingError as error:
             raise MissingObjectError(
-                f"{item.key} is in the chain, but not in the store {self._store.url}",
+                f"{item.key} is in the chain, but not in the store {self.store.url}",
                 code="TDM-T003",
                 remedy="`tandem verify` says what else is missing",
             ) from error
@@ -255,17 +257,19 @@ class Superseded:
         self.going[key] = self.going.get(key, 0) + size
 
 
-def _find(task: SweepTask, source: SweepSource) -> Superseded:
+def _find(source: SweepSource) -> Superseded:
     """Find superseded records below the horizon, from the newest to the oldest."""
-    found = Superseded(masks=[[] for _ in task.pieces])
+    pieces = source.task.pieces
+    found = Superseded(masks=[[] for _ in pieces])
     newest: set[bytes] = set()
-    for index in range(len(task.pieces) - 1, -1, -1):
-        _look(task, source, found, newest, index)
+    for index in range(len(pieces) - 1, -1, -1):
+        _look(source, found, newest, index)
     return found
 
 
-def _look(task: SweepTask, source: SweepSource, found: Superseded, newest: set[bytes], index: int) -> None:
+def _look(source: SweepSource, found: Superseded, newest: set[bytes], index: int) -> None:
     """Look at one piece; `newest` are the keys of all records that are newer."""
+    task = source.task
     piece = task.pieces[index]
     masks, name, size, going = found.masks[index], piece.item.key, 0, 0
     horizon, settled, met = task.horizon, task.settled, found.waiting.note_older_record

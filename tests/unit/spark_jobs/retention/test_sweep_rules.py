@@ -440,6 +440,26 @@ def test_superseded_records_go(store: MemoryStore) -> None:
     backup.commit(records("t", 0, range(60, 62)))
 
 
+def test_a_partition_in_one_object_is_fetched_once(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is searched and rewritten from the same bytes: most partitions are small."""
+    backup = Backup.claim(store, topics=[SPEC])
+    backup.commit(records("t", 0, range(20), keys=5))
+    backup.complete()
+    [task], _ = tasks(backup, upto=20)
+    [piece] = task.pieces
+    fetched: list[str] = []
+    get = store.get
+
+    def counted(key: str, **how: Any) -> bytes:
+        fetched.append(key)
+        return get(key, **how)
+
+    monkeypatch.setattr(store, "get", counted)
+    [swept] = sweep_all(store, [task], write=True)
+    assert (swept.error, swept.records, swept.replaced) == (None, 15, (piece.item.key,))
+    assert fetched == [piece.item.key]
+
+
 def test_only_objects_that_are_worth_it(store: MemoryStore) -> None:
     """And not more than so many bytes in one run."""
     backup = busy(store)
