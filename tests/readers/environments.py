@@ -15,11 +15,11 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from tandem.controller.sandbox.jars import cache_folder, checksums_in, find_java
+from tandem.backup_avro.errors import TandemError
+from tandem.controller.sandbox.jars import checksums_in, find_java, ivy_command, tandem_cache, unlike
 
 LOCKS: Final = Path(__file__).parent / "locks"
 PROGRAMS: Final = Path(__file__).parent / "programs"
@@ -38,7 +38,7 @@ class Environment(ABC):
 
     def __init__(self, lock: str) -> None:
         self.lock = lock
-        self.folder = cache_folder(version="none").parent / "readers" / lock
+        self.folder = tandem_cache() / "readers" / lock
 
     @abstractmethod
     def versions(self) -> str:
@@ -168,20 +168,16 @@ class Jars(Environment):
         return [LOCKS / f"{self.lock}.xml", LOCKS / f"{self.lock}.sha256"]
 
     def _make(self) -> None:
-        spec = find_spec("pyspark")
-        if spec is None or spec.origin is None:
-            raise InstallationError(f"{self.lock}: PySpark, whose Ivy fetches jars, is not installed")
         ivy, checksums = self._files()
         work = self.folder / "ivy"
-        self._run(
-            *(find_java(), f"-Divy.default.ivy.user.dir={work}"),
-            *("-cp", Path(spec.origin).parent / "jars" / "*", "org.apache.ivy.Main"),
-            *("-ivy", ivy, "-cache", work / "cache", "-retrieve", f"{self.folder}/[artifact]-[revision].[ext]"),
-        )
+        try:
+            command = ivy_command(find_java(), ivy, work=work, cache=work / "cache", jars=self.folder)
+        except TandemError as error:
+            raise InstallationError(f"{self.lock}: {error}") from error
+        self._run(*command)
         shutil.rmtree(work)
-        found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in self.folder.glob("*.jar")}
-        if found != checksums_in(checksums.read_text("ascii")):
-            raise InstallationError(f"{self.lock}: the fetched jars are not those of {checksums.name}")
+        if wrong := unlike(self.folder, checksums_in(checksums.read_text("ascii"))):
+            raise InstallationError(f"{self.lock}: the fetched jars are not those of {checksums.name}: {wrong[0]}")
 
 
 def _pinned(lock: Path, before: str) -> str:

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from readers.applications import Application
 from readers.environments import environment_of
+from readers.programs.job import MARK
 
-_MARK: Final = "RESULT "
 _LIMIT_S: Final = 100.0
 _LAST_LINES: Final = 60
 #: The line that names an exception, of Python, Java or JavaScript.
@@ -71,8 +71,8 @@ def run_job(application: Application, bootstrap: str, folder: Path, log: Path, j
     text = log.read_text("utf-8", errors="replace")
     answers = {}
     for line in text.splitlines():
-        if line.startswith(_MARK):
-            told = json.loads(line.removeprefix(_MARK))
+        if line.startswith(MARK):
+            told = json.loads(line.removeprefix(MARK))
             answers[told["case"]] = Answer(ready_s=told["ready_s"], state=told["state"])
     if not answers:
         lines = [line for line in text.splitlines() if line.strip()][-_LAST_LINES:]

@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from idioms import Message, run
+from idioms import Message, message_of, run
 from job import PARTITIONS, facts, load_job
 
 _JOB = load_job()
@@ -59,13 +59,7 @@ class _Reader:
     def poll(self) -> list[Message]:
         found = self._do(self._consumer.getmany(timeout_ms=200))
         return [
-            Message(
-                item.partition,
-                item.offset,
-                item.key.decode(),
-                None if item.value is None else item.value.decode(),
-                int(dict(item.headers)["n"]),
-            )
+            message_of(item.partition, item.offset, item.key, item.value, item.headers)
             for items in found.values()
             for item in items
         ]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
-from confluent_kafka import Message as RawMessage
-from idioms import Message, run
+from idioms import Message, message_of, run
 from job import PARTITIONS, facts, load_job
 
 _JOB = load_job()
@@ -16,17 +15,6 @@ def _write() -> None:
         producer.produce(_JOB.name, key=fact.key, value=fact.value, partition=fact.partition, headers=fact.headers)
     if producer.flush(30):
         raise TimeoutError
-
-
-def _message(item: RawMessage) -> Message:
-    value = item.value()
-    return Message(
-        item.partition(),
-        item.offset(),
-        item.key().decode(),
-        None if value is None else value.decode(),
-        int(dict(item.headers())["n"]),
-    )
 
 
 class _Reader:
@@ -63,7 +51,7 @@ class _Reader:
         for item in found:
             if item.error() is not None:
                 raise RuntimeError(item.error())
-        return [_message(item) for item in found]
+        return [message_of(item.partition(), item.offset(), item.key(), item.value(), item.headers()) for item in found]
 
     def position(self, partition: int) -> int | None:
         if self._kept:

@@ -10,6 +10,7 @@ from job import Job, Stopwatch, tell
 
 #: An idiom that has not ended by then never will: the topics hold a few hundred records.
 LIMIT_S = 8.0
+Headers = Iterable[tuple[str, bytes]]
 GROUP = "consumer group goes on"
 
 
@@ -52,6 +53,12 @@ class Message:
     key: str
     value: str | None
     number: int
+
+
+def message_of(partition: int, offset: int, key: bytes, value: bytes | None, headers: Headers) -> Message:
+    """Return a record as clients give it, with the number of its fact, which is in a header."""
+    text = None if value is None else value.decode()
+    return Message(partition, offset, key.decode(), text, int(dict(headers)["n"]))
 
 
 class Client(Protocol):

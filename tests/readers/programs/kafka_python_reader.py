@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from idioms import Message, run
+from idioms import Message, message_of, run
 from job import PARTITIONS, facts, load_job
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
@@ -46,13 +46,7 @@ class _Reader:
 
     def _poll(self, wait_ms: int) -> list[Message]:
         return [
-            Message(
-                item.partition,
-                item.offset,
-                item.key.decode(),
-                None if item.value is None else item.value.decode(),
-                int(dict(item.headers)["n"]),
-            )
+            message_of(item.partition, item.offset, item.key, item.value, item.headers)
             for items in self._consumer.poll(timeout_ms=wait_ms).values()
             for item in items
         ]

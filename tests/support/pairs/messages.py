@@ -24,6 +24,6 @@ def message(
     return CoordinationMessage(**(fields | how))
 
 
-def peers() -> PeerState:
+def peers(**how: Any) -> PeerState:
     """Instance a, incarnation a-1."""
-    return PeerState(pair="shop", instances=("a", "b"), incarnation="a-1")
+    return PeerState(pair="shop", instances=("a", "b"), incarnation="a-1", **how)

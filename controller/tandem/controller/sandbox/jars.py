@@ -89,11 +89,16 @@ class KafkaRelease:
     checksums: Mapping[str, str]
 
 
-def cache_folder(environment: Mapping[str, str] | None = None, version: str = KAFKA_VERSION) -> Path:
-    """Return the jars' cache folder. XDG_CACHE_HOME is used if it is absolute (XDG Base Directory Specification)."""
+def tandem_cache(environment: Mapping[str, str] | None = None) -> Path:
+    """Return Tandem's cache folder. XDG_CACHE_HOME is used if it is absolute (XDG Base Directory Specification)."""
     environment = os.environ if environment is None else environment
     base = Path(environment.get("XDG_CACHE_HOME") or "")
-    return (base if base.is_absolute() else Path.home() / ".cache") / "tandem" / f"kafka-{version}"
+    return (base if base.is_absolute() else Path.home() / ".cache") / "tandem"
+
+
+def cache_folder(environment: Mapping[str, str] | None = None, version: str = KAFKA_VERSION) -> Path:
+    """Return the cache folder of the jars of one release of Kafka."""
+    return tandem_cache(environment) / f"kafka-{version}"
 
 
 def pinned_checksums() -> dict[str, str]:
@@ -211,13 +216,7 @@ def _fetch(java: Path, folder: Path, environment: Mapping[str, str], release: Ka
     log = folder.with_name(f"{folder.name}.log")
     with tempfile.TemporaryDirectory(prefix=f"{folder.name}.", dir=folder.parent) as work:
         jars = Path(work) / "jars"
-        command = [
-            str(java),
-            f"-Divy.default.ivy.user.dir={work}",
-            *("-cp", str(_spark_jars() / "*"), "org.apache.ivy.Main"),
-            *("-ivy", str(release.ivy), "-cache", str(ivy_cache)),
-            *("-retrieve", f"{jars}/[artifact]-[revision].[ext]"),
-        ]
+        command = ivy_command(java, release.ivy, work=Path(work), cache=ivy_cache, jars=jars)
         for attempt in range(_ATTEMPTS):
             if attempt:
                 time.sleep(_PAUSE_S)  # for a busy registry; the files so far are in Ivy's cache
@@ -246,6 +245,20 @@ def _fetch(java: Path, folder: Path, environment: Mapping[str, str], release: Ka
         jars.rename(folder)
     shutil.rmtree(ivy_cache, ignore_errors=True)
     log.unlink(missing_ok=True)
+
+
+def ivy_command(java: Path, modules: Path, *, work: Path, cache: Path, jars: Path) -> list[str]:
+    """Return the command by which Ivy, of PySpark's jars, downloads the `modules` of an ivy.xml into `jars`.
+
+    Ivy writes its own files into `work`, and keeps what it has downloaded in `cache`. Raises PartMissingError.
+    """
+    return [
+        str(java),
+        f"-Divy.default.ivy.user.dir={work}",
+        *("-cp", str(_spark_jars() / "*"), "org.apache.ivy.Main"),
+        *("-ivy", str(modules), "-cache", str(cache)),
+        *("-retrieve", f"{jars}/[artifact]-[revision].[ext]"),
+    ]
 
 
 def _run(command: list[str], log: Path, environment: Mapping[str, str]) -> bool:

@@ -7,7 +7,7 @@ from support.pairs.messages import message, peers
 from tandem.backup_avro.chain.signatures import Trust
 from tandem.backup_avro.documents.coordination_message import CoordinationEvent, CoordinationMessage
 from tandem.controller.coordination.heartbeat import Heartbeat
-from tandem.controller.coordination.peer_state import LastHeard, PeerState
+from tandem.controller.coordination.peer_state import LastHeard
 from tandem.controller.coordination.topic import partition_of
 from tandem.controller.decision.observation import Activation, Peer, Twin
 
@@ -135,12 +135,7 @@ def test_a_pair_has_one_partition() -> None:
 def test_an_unsigned_request_for_a_turn_is_refused_where_signatures_are_required() -> None:
     """It is named, and neither asks for a turn nor says that its sender lives; other messages need no signature."""
     refused: list[CoordinationMessage] = []
-    it = PeerState(
-        pair="shop",
-        instances=("a", "b"),
-        trust=Trust(require=True),
-        refused=lambda one, _: refused.append(one),
-    )
+    it = peers(trust=Trust(require=True), refused=lambda one, _: refused.append(one))
     forged = message(event=CoordinationEvent.ACTIVATE, target="a", generation=2)
     it.note_message(forged, heard_mono=1.0)
     assert (it.activations(), it.peer("b").heard_mono) == ((), None)
