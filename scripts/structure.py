@@ -38,6 +38,7 @@ RULES = {
     "private": "a name or module with a leading underscore is imported in its own folder only",
     "test_imports": "no test imports another test: what they share is in tests/support",
     "test_folders": "a unit test lies in tests/unit below the path of a product folder, or in judges or repository",
+    "test_clocks": "a test sets a module's name `time`, not a function of `time`, which other threads call as well",
     "test_files": f"a folder of tests has at most {TEST_FILES} files, and no two test files have one name",
 }
 
@@ -241,8 +242,11 @@ def tests(root: Path) -> Found:
     }
     tried = sorted((root / "tests").rglob("*.py"))
     imported: collections.Counter[str] = collections.Counter()
+    clocks: collections.Counter[str] = collections.Counter()
     for path in tried:
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if _sets_a_clock(node):
+                clocks[path.name] += 1
             if isinstance(node, ast.ImportFrom):
                 names = [node.module or ""]
             elif isinstance(node, ast.Import):
@@ -264,7 +268,26 @@ def tests(root: Path) -> Found:
     crowded = {name: count for name, count in named.items() if count > 1} | {
         folder: count for folder, count in sizes.items() if count > TEST_FILES
     }
-    return {"test_imports": dict(imported), "test_folders": astray, "test_files": crowded}
+    return {
+        "test_imports": dict(imported),
+        "test_folders": astray,
+        "test_clocks": dict(clocks),
+        "test_files": crowded,
+    }
+
+
+def _sets_a_clock(node: ast.AST) -> bool:
+    """Say whether a call sets an attribute of the module `time`, under whatever name that is reached."""
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "setattr"):
+        return False
+    match node.args:
+        case [ast.Constant(value=str(name)), *_]:
+            subject = name.rpartition(".")[0]
+        case [name, *_]:
+            subject = ast.unparse(name)
+        case _:
+            return False
+    return subject.rpartition(".")[2] == "time"
 
 
 def look(root: Path) -> Found:

@@ -105,6 +105,14 @@ def test_tests_out_of_place(tmp_path: Path) -> None:
     assert found["test_files"] == {"test_a.py": 2}
 
 
+def test_clocks_of_the_whole_process(tmp_path: Path) -> None:
+    """A function of `time` set for all threads, in three ways; a module's own name for it may be set."""
+    (tmp_path / "tests").mkdir()
+    calls = ['(a.time, "sleep", x)', '(time, "time", x)', '("time.sleep", x)', '(a, "time", x)', '(a.b, "sleep", x)']
+    (tmp_path / "tests/test_a.py").write_text("".join(f"monkeypatch.setattr{call}\n" for call in calls))
+    assert look(tmp_path)["test_clocks"] == {"test_a.py": 3}
+
+
 def test_the_list_can_only_shrink() -> None:
     """A larger violation, a new one and an exception that is larger than needed are told; the last alone is mended."""
     found = {"lines": {"a": 800, "b": 900, "c": 710}}

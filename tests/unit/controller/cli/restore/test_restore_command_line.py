@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import typer.main
@@ -64,7 +65,7 @@ def test_the_help_shows_all_commands_in_sections(capsys: pytest.CaptureFixture[s
 
 def test_a_moment_may_be_given_as_its_age(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """It becomes an absolute time, which is printed: a killed restore is resumed with that one."""
-    monkeypatch.setattr(durations.time, "time", lambda: 1_790_000_000.0)
+    monkeypatch.setattr(durations, "time", SimpleNamespace(time=lambda: 1_790_000_000.0))
     assert (
         durations.moment_text("--at", "2h") == durations.moment_text("--at", " 120m ago") == "2026-09-21T12:13:20.000Z"
     )

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -378,7 +380,7 @@ def test_the_rate_holds_for_fillers_too(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(Admin, "log", log, raising=False)
     monkeypatch.setattr(Admin, "dice", random.Random(0), raising=False)
     monkeypatch.setattr(fillers, "BATCH_FILLERS", 10)
-    monkeypatch.setattr(fillers.time, "sleep", slept.append)
+    monkeypatch.setattr(fillers, "time", SimpleNamespace(sleep=slept.append, monotonic=time.monotonic))
     producer: Any = Producer(log, random.Random(0), 0)
     slow = replace(task, pace=replace(task.pace, bytes_per_second=1.0))
     fill(producer, slow, TargetLog(task, Admin({})), 25, batch=lambda _: _FILLER)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from support.restores.records import load_task
 
@@ -80,7 +82,7 @@ def test_a_transaction_is_not_open_for_long(
 ) -> None:
     """A hundred batches of a kilobyte; what is left to wait for the rate is waited for after the commit."""
     clock = Clock()
-    monkeypatch.setattr(restore_transaction.time, "sleep", clock.sleep)
+    monkeypatch.setattr(restore_transaction, "time", SimpleNamespace(sleep=clock.sleep))
     pace = LoadPace(batch_bytes=_SIZE, compression=Compression.NONE, bytes_per_second=rate, commit_seconds=5.0)
     task = _task(pace)
     transaction = Transaction(Broker(), task, nothing_yet(task), clock)  # type: ignore[arg-type]  # stands in for one
