@@ -16,10 +16,11 @@ from bench.measured import Run, reading, report, tree_cpu_s, tree_peak_mb
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.transcode.batch import Compression
 from tandem.spark_jobs.reading.object_reader import StoreAddress
-from tandem.spark_jobs.restore.job import RestoreListener, RestoreRequest, restore
+from tandem.spark_jobs.restore.job import RestoreRequest, restore
 from tandem.spark_jobs.restore.plan.options import RestoreOptions
 from tandem.spark_jobs.restore.plan.plan import TopicNaming
 from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
+from tandem.spark_jobs.restore.report import RestoreListener
 from tandem.spark_jobs.spark.session import session
 
 _SUFFIX = ".restored"

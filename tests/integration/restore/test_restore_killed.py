@@ -55,7 +55,8 @@ import json, sys, time
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store import StoreAccess
 from tandem.spark_jobs.reading.object_reader import StoreAddress
-from tandem.spark_jobs.restore.job import RestoreListener, RestoreRequest, restore
+from tandem.spark_jobs.restore.job import RestoreRequest, restore
+from tandem.spark_jobs.restore.report import RestoreListener
 from tandem.spark_jobs.restore.plan.options import RestoreOptions
 from tandem.spark_jobs.restore.load.load_task import LoadPace
 from tandem.spark_jobs.restore.plan.plan import TopicNaming

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -41,89 +41,21 @@ from tandem.spark_jobs.restore.load.load_task import LoadPace, LoadTask, SourceP
 from tandem.spark_jobs.restore.plan import plan as restore_plan
 from tandem.spark_jobs.restore.plan.offset_mode import OffsetMode
 from tandem.spark_jobs.restore.plan.options import RestoreOptions
-from tandem.spark_jobs.restore.plan.plan import RestorePlan, TargetTopic, TopicPlan
+from tandem.spark_jobs.restore.plan.plan import TargetTopic, TopicPlan
 from tandem.spark_jobs.restore.plan.stray_keys import SurveyTask
 from tandem.spark_jobs.restore.prepare import append, filling, target_settings
 from tandem.spark_jobs.restore.prepare import prepare as restore_prepare
 from tandem.spark_jobs.restore.prepare.loading_config import LoadingConfig, wanted_of
 from tandem.spark_jobs.restore.prepare.prepare import PreparedRestore, check_consent, prepare_restore
 from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
+from tandem.spark_jobs.restore.report import RestoreListener, RestoreReport, TopicReport
 from tandem.spark_jobs.spark.job_progress import thread_beside
 from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
-from tandem.spark_jobs.spark.session import start_workers
 from tandem.spark_jobs.spark.worker_log import logged
 
 if TYPE_CHECKING:
+    from pyspark.core.context import SparkContext
     from pyspark.sql import SparkSession
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicReport:
-    """One restored topic. `notes` are messages about settings that could not be kept or that need attention.
-
-    `unset`: setting -> why the cluster refused it, for settings without which the restore is not finished.
-    """
-
-    source: str
-    target: str
-    partitions: tuple[LoadResult, ...]
-    config: Mapping[str, str]
-    notes: tuple[str, ...]
-    unset: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def records(self) -> int:
-        """Records in the target."""
-        return sum(item.records for item in self.partitions)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RestoreReport:
-    """The result of a restore. `mismatches` is empty if and only if the target holds exactly the backup's records.
-
-    `id` names the restore: its record and its offset map lie in the store under it. `resumed` records were loaded by
-    earlier runs.
-    """
-
-    id: str
-    plan: RestorePlan
-    topics: tuple[TopicReport, ...]
-    mismatches: tuple[CheckResult, ...]
-    resumed: int
-    load_seconds: float
-    check_seconds: float
-
-    @property
-    def records(self) -> int:
-        """Records in all targets."""
-        return sum(topic.records for topic in self.topics)
-
-    @property
-    def left_out(self) -> int:
-        """Records that were read and not written: by the user's record changes, or for want of a key."""
-        return sum(item.left_out for topic in self.topics for item in topic.partitions)
-
-    def in_vain(self) -> list[str]:
-        """Return a text for each option whose keys matched no record."""
-        return self.plan.shape.in_vain(records=self.records, left_out=self.left_out)
-
-    @property
-    def ended(self) -> bool:
-        """Whether the restore is finished: the target holds the backup's records under the requested config."""
-        return not self.mismatches and not any(topic.unset for topic in self.topics)
-
-
-class RestoreListener:
-    """Receives the progress of a restore, for display. The base class ignores it."""
-
-    def phase(self, text: str) -> None:
-        """Receive the text of a step that begins."""
-
-    def records(self, done: int, of: int) -> None:
-        """Receive the number of committed records; `of` may be an upper bound."""
-
-    def unfinished(self, plan: RestorePlan, *, wrong: bool = False) -> None:
-        """Receive that the run ends and the restore is unfinished. `wrong`: the target differs from the backup."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,34 +72,44 @@ class RestoreRequest:
     now: Callable[[], int]
 
 
-#: Workers that are started while a restore is planned. More tasks than that are rarely waited for by a person.
-_EARLY_WORKERS: Final = 8
-
-
 def restore(spark: SparkSession, request: RestoreRequest, *, tell: RestoreListener | None = None) -> RestoreReport:
-    """Carry out a restore. See `prepare_restore` and `check_consent` for refusals.
+    """Plan a restore and carry it out. See `prepare_restore` and `check_consent` for refusals.
 
     A run that ended unfinished, for whatever reason, is resumed by calling this again; two runs at once are safe: the
     later one takes over.
     """
     told = tell or RestoreListener()
-    start_workers(spark, load.__name__, most=_EARLY_WORKERS)
     told.phase("planning")
-    reader = request.reader
-    prepared = prepare_restore(reader, request.target, request.options)
+    prepared = prepare_restore(request.reader, request.target, request.options)
     check_consent(prepared.plan, request.options, now=request.now())
+    return carry_out(prepared, request, lambda: spark.sparkContext, tell=told)
+
+
+def carry_out(
+    prepared: PreparedRestore,
+    request: RestoreRequest,
+    context: Callable[[], SparkContext],
+    *,
+    tell: RestoreListener | None = None,
+) -> RestoreReport:
+    """Carry out the restore that was prepared from this request; `context` is called whenever Spark is needed."""
+    reader = request.reader
     with pins.hold_pins(reader.store, reader.pair, sorted(prepared.plan.basis), owner="restore"):
         restore_prepare.refuse_if_clearing(reader, prepared.plan)
-        return _RestoreRun(prepared, request, spark, told).run()
+        return _RestoreRun(prepared, request, context, tell or RestoreListener()).run()
 
 
 class _RestoreRun:
     """One run of a prepared restore."""
 
     def __init__(
-        self, prepared: PreparedRestore, request: RestoreRequest, spark: SparkSession, told: RestoreListener
+        self,
+        prepared: PreparedRestore,
+        request: RestoreRequest,
+        context: Callable[[], SparkContext],
+        told: RestoreListener,
     ) -> None:
-        self._spark = spark
+        self._context = context
         self._address = request.address
         self._target = target = request.target
         self._options = request.options
@@ -224,6 +166,8 @@ class _RestoreRun:
             loaded, checked = self._as_recorded(), []
             load_seconds = check_seconds = 0.0
         else:
+            self._told.phase("waiting for Spark")
+            self._context()
             began = time.monotonic()
             loaded = self._load(targets)
             load_seconds = time.monotonic() - began
@@ -301,7 +245,7 @@ class _RestoreRun:
             return ()
         self._told.phase("looking whether each key lies in one partition")
         tasks = self._survey_tasks(topics)
-        spark = self._spark.sparkContext
+        spark = self._context()
         strays = worker_calls.results_of(
             spark.parallelize(tasks, len(tasks)).mapPartitions(logged(worker_calls.survey_all)).collect()
         )
@@ -347,7 +291,7 @@ class _RestoreRun:
             return
         tasks = self._survey_tasks(topics.values())
         self._told.phase("looking whether each partition is in the order of timestamps")
-        spark = self._spark.sparkContext
+        spark = self._context()
         for found in worker_calls.results_of(
             spark.parallelize(tasks, len(tasks)).mapPartitions(logged(worker_calls.find_disorders)).collect()
         ):
@@ -374,9 +318,7 @@ class _RestoreRun:
         tasks = [self._task(topic, targets[topic.target], items, pace, restore) for topic, items in groups]
         with self._following():
             found = (
-                self._spark.sparkContext.parallelize(tasks, len(tasks))
-                .mapPartitions(logged(worker_calls.load_all))
-                .collect()
+                self._context().parallelize(tasks, len(tasks)).mapPartitions(logged(worker_calls.load_all)).collect()
             )
         return worker_calls.results_of(found)
 
@@ -401,7 +343,7 @@ class _RestoreRun:
         pace, wanted = self._options.pace, self._options.bytes_per_second
         if wanted is None:
             return pace
-        at_once = min(tasks, max(1, int(self._spark.sparkContext.defaultParallelism)))
+        at_once = min(tasks, max(1, int(self._context().defaultParallelism)))
         return replace(pace, bytes_per_second=wanted / at_once)
 
     def _task(
@@ -492,7 +434,7 @@ class _RestoreRun:
             for number, end in target.ends.items()
             for expected in [tuple(put.get((name, number), ()))]
         ]
-        spark = self._spark.sparkContext
+        spark = self._context()
         maps = check_partition.map_tasks(tasks, self._address, pair=self._plan.pair, restore=restore)
         if not maps:
             return worker_calls.results_of(

@@ -5,7 +5,6 @@ Of the modules that start and plan Spark jobs, only this one reads the environme
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
 import secrets
@@ -25,11 +24,13 @@ import structlog
 
 from tandem.backup_avro.errors import ConfigError, PermanentError, TandemError, code_in_note
 from tandem.sink.process import sourced_secret
+from tandem.spark_jobs.spark import worker_daemon
 from tandem.spark_jobs.spark.class_archive import ClassArchive
 from tandem.spark_jobs.spark.spark_classes import find_spark_archive, make_in_background, started_with
 from tandem.spark_jobs.spark.worker_log import logged
 
 if TYPE_CHECKING:
+    from pyspark.core.context import SparkContext
     from pyspark.sql import SparkSession
 
 #: All cores, four attempts per task. Plain `local[*]` would never retry a task.
@@ -95,6 +96,7 @@ def settings(master: str) -> dict[str, str]:
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
+            "spark.python.daemon.module": worker_daemon.__name__,
         }
     return chosen
 
@@ -131,18 +133,30 @@ def _is_on(conf: Mapping[str, str], key: str) -> bool:
 def build_session(
     master: str = DEFAULT_MASTER, *, name: str = "tandem", extra: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """Return a new session, or the one that is already running in this process (as on Databricks).
+    """Return a new session, or the one that is already running in this process, like `build_context`."""
+    build_context(master, name=name, extra=extra)
+    from pyspark.sql import SparkSession  # noqa: PLC0415 (PySpark takes a second to load)
 
-    `extra` holds Spark properties that override the defaults of this module. Workers of a local master run this Python
-    interpreter. Raises ConfigError without PySpark or Java, or for a master that Spark does not know, PermanentError if
-    Spark can't start.
+    builder = SparkSession.builder.appName(name)
+    for key, value in (settings(master) | dict(extra or {})).items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def build_context(
+    master: str = DEFAULT_MASTER, *, name: str = "tandem", extra: Mapping[str, str] | None = None
+) -> SparkContext:
+    """Return a new Spark context, or the one that is already running in this process (as on Databricks).
+
+    Jobs that run no SQL need nothing else, and a session takes most of a second more to start. `extra` holds Spark
+    properties that override the defaults of this module. Workers of a local master run this Python interpreter. Raises
+    ConfigError without PySpark or Java, or for a master that Spark does not know, PermanentError if Spark can't start.
     """
     if is_local(master):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         # The JVM reads this before any property; it stops its warning about host names.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        if not os.environ.get("JAVA_HOME") and shutil.which("java") is None:
-            raise ConfigError("Spark needs Java, and there is none", code="TDM-P068", remedy=_JAVA_REMEDY)
+        _require_java()
     with warnings.catch_warnings():
         # PySpark also loads its test tools, which warn about pandas 3. Nothing here uses pandas.
         warnings.simplefilter("ignore", FutureWarning)
@@ -150,7 +164,6 @@ def build_session(
             from pyspark.conf import SparkConf  # noqa: PLC0415 (as above)
             from pyspark.core.context import SparkContext  # noqa: PLC0415 (as above)
             from pyspark.errors import PySparkException  # noqa: PLC0415 (PySpark takes a second to load)
-            from pyspark.sql import SparkSession  # noqa: PLC0415 (as above)
         except ImportError as error:
             raise ConfigError(
                 "PySpark is not installed", code="TDM-P069", remedy="pip install 'pyspark[sql]>=4.0,<4.4'"
@@ -163,10 +176,7 @@ def build_session(
             with _inherited(is_local(master) and new), started_with(_archive(chosen) if new else None):
                 SparkContext._ensure_initialized(conf=first)  # noqa: SLF001 (what a builder does, in two steps)
             chosen |= private_settings(master, dict(SparkConf().getAll()) | chosen)
-            builder = SparkSession.builder.master(master).appName(name)
-            for key, value in chosen.items():
-                builder = builder.config(key, value)
-            spark = builder.getOrCreate()
+            context = SparkContext.getOrCreate(SparkConf().setMaster(master).setAppName(name).setAll([*chosen.items()]))
         except PySparkException as error:
             raise PermanentError(f"Spark did not start: {error}", code="TDM-P070", remedy=_JAVA_REMEDY) from error
         except Exception as error:
@@ -175,8 +185,13 @@ def build_session(
                     f"Spark does not know the master {master!r}", code="TDM-P071", remedy=_MASTER_REMEDY
                 ) from error
             raise
-    warn_if_open(spark.sparkContext.getConf().getAll())
-    return spark
+    warn_if_open(context.getConf().getAll())
+    return context
+
+
+def _require_java() -> None:
+    if not os.environ.get("JAVA_HOME") and shutil.which("java") is None:
+        raise ConfigError("Spark needs Java, and there is none", code="TDM-P068", remedy=_JAVA_REMEDY)
 
 
 def _inherited(mine: bool) -> AbstractContextManager[None]:
@@ -205,63 +220,143 @@ def warn_if_open(conf: Iterable[tuple[str, str]]) -> None:
         )
 
 
+#: Held while a context is started, and until one that nobody waits for any more is stopped.
+_START: Final = threading.Lock()
+
+
+class ContextStart:
+    """A Spark context that is started in a thread of its own, so that its user can do other work meanwhile.
+
+    Call it for the context: it waits, and raises the errors of `build_context`. A context that runs in this process
+    already is used as it is, and is not stopped.
+    """
+
+    def __init__(self, master: str, *, name: str, extra: Mapping[str, str] | None = None) -> None:
+        if is_local(master):
+            _require_java()  # known at once, before anything else is begun
+        self._build = partial(build_context, master, name=name, extra=extra)
+        self._extra = extra or {}
+        self._context: SparkContext | None = None
+        self._error: BaseException | None = None
+        self._shared = False
+        # Between the thread and the user: which of them stops the context.
+        self._turn = threading.Lock()
+        self._ended = self._started = False
+        self._thread = threading.Thread(target=self._start, name="spark-start", daemon=True)
+        self._thread.start()
+
+    def _start(self) -> None:
+        with _START:
+            if self._ended:
+                return
+            self._shared = _is_running()
+            try:
+                self._context = self._build()
+                start_worker_daemon(self._context)
+            except BaseException as error:  # noqa: BLE001 - raised where the context is asked for
+                self._error = error
+            with self._turn:
+                self._started, left = True, self._ended
+            if left:
+                self._stop()
+
+    def __call__(self) -> SparkContext:
+        """Return the context, as soon as it has started."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        assert self._context is not None
+        return self._context
+
+    def on_interrupt(self, signum: int, frame: FrameType | None) -> NoReturn:
+        """Cancel all jobs, and raise KeyboardInterrupt in the thread that waits for them.
+
+        PySpark's own handler calls the JVM over the connection on which this thread waits, and then both wait for ever.
+        """
+        del signum, frame
+        if self._context is not None:
+            _beside(self._context.cancelAllJobs)
+        raise KeyboardInterrupt
+
+    def end(self, *, interrupted: bool) -> None:
+        """Stop the context. One that is still starting is not waited for: it is stopped as soon as it has started."""
+        with self._turn:
+            self._ended, started = True, self._started
+        if not started:
+            return
+        if interrupted:
+            _beside(self._stop).join(_STOP_S)  # the JVM ends with this process at the latest
+        else:
+            self._stop()
+            make_in_background(_archive(self._extra))
+
+    def _stop(self) -> None:
+        if self._context is None or self._shared:
+            return
+        from pyspark.sql import SparkSession  # noqa: PLC0415 (PySpark takes a second to load)
+
+        spark = SparkSession._instantiatedSession  # noqa: SLF001 (nothing public tells without making one)
+        if spark is not None:
+            spark.stop()  # stops its context, and forgets the session
+        else:
+            self._context.stop()
+
+
+def _is_running() -> bool:
+    """Return whether this process has a Spark context. Does not load PySpark, which takes a second."""
+    module = sys.modules.get("pyspark.core.context")
+    return module is not None and module.SparkContext._active_spark_context is not None  # noqa: SLF001 (nothing public)
+
+
+@contextmanager
+def starting_context(
+    master: str = DEFAULT_MASTER, *, name: str = "tandem", extra: Mapping[str, str] | None = None
+) -> Iterator[ContextStart]:
+    """Yield a Spark context that starts while the block runs, and stop it afterwards unless it was running before."""
+    start = ContextStart(master, name=name, extra=extra)
+    in_main = threading.current_thread() is threading.main_thread()
+    handler = signal.getsignal(signal.SIGINT)
+    if in_main:
+        signal.signal(signal.SIGINT, start.on_interrupt)
+    interrupted = False
+    try:
+        with plain_errors():
+            yield start
+    except KeyboardInterrupt:
+        interrupted = True
+        raise
+    finally:
+        if in_main:
+            signal.signal(signal.SIGINT, handler)
+        start.end(interrupted=interrupted)
+
+
 @contextmanager
 def session(
     master: str = DEFAULT_MASTER, *, name: str = "tandem", extra: Mapping[str, str] | None = None
 ) -> Iterator[SparkSession]:
     """Yield a session, and stop it afterwards unless it was running before."""
-    from pyspark.sql import SparkSession  # noqa: PLC0415 (PySpark takes a second to load)
-
-    before = SparkSession.getActiveSession()
-    handler = signal.getsignal(signal.SIGINT)
-    spark = build_session(master, name=name, extra=extra)
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, partial(_on_interrupt, spark))
-    interrupted = False
-    try:
-        with plain_errors():
-            yield spark
-    except KeyboardInterrupt:
-        interrupted = True
-        raise
-    finally:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, handler)
-        if before is None and interrupted:
-            _beside(spark.stop).join(_STOP_S)  # the JVM ends with this process at the latest
-        elif before is None:
-            spark.stop()
-            make_in_background(_archive(extra or {}))
+    with starting_context(master, name=name, extra=extra) as start:
+        start()
+        yield build_session(master, name=name, extra=extra)
 
 
-def _on_interrupt(spark: SparkSession, signum: int, frame: FrameType | None) -> NoReturn:
-    """Cancel all jobs, and raise KeyboardInterrupt in the thread that waits for them.
+def start_worker_daemon(context: SparkContext) -> None:
+    """Start the daemon of a local master's Python workers in the background, so that the first tasks find it ready.
 
-    PySpark's own handler calls the JVM over the connection on which this thread waits, and then both wait for ever.
+    A failure is ignored: tasks start it themselves.
     """
-    del signum, frame
-    _beside(spark.sparkContext.cancelAllJobs)
-    raise KeyboardInterrupt
-
-
-def start_workers(spark: SparkSession, module: str, *, most: int) -> None:
-    """Start up to `most` Python workers of a local master in the background, and import a module in each.
-
-    The first tasks then begin about a second earlier. A failure is ignored: tasks start their workers themselves.
-    """
-    context = spark.sparkContext
-    count = min(most, context.defaultParallelism)
 
     def start() -> None:
         with suppress(Exception):
-            context.parallelize(range(count), count).foreach(logged(partial(_import, module)))
+            context.parallelize([None], 1).foreach(logged(_do_nothing))
 
-    if count > 0 and is_local(context.master or ""):
+    if is_local(context.master or ""):
         _beside(start)
 
 
-def _import(module: str, _: int) -> None:
-    importlib.import_module(module)
+def _do_nothing(_: object) -> None:
+    """Run on a worker."""
 
 
 def _beside(work: Callable[[], object]) -> threading.Thread:
@@ -277,12 +372,14 @@ def plain_errors() -> Iterator[None]:
 
     Any other failure of Spark becomes PermanentError with the last line of its traceback.
     """
-    from py4j.protocol import Py4JError  # noqa: PLC0415 (comes with PySpark)
-    from pyspark.errors import PySparkException  # noqa: PLC0415 (PySpark takes a second to load)
-
     try:
         yield
-    except (PySparkException, Py4JError) as error:
+    except Exception as error:
+        from py4j.protocol import Py4JError  # noqa: PLC0415 (comes with PySpark)
+        from pyspark.errors import PySparkException  # noqa: PLC0415 (PySpark takes a second to load)
+
+        if not isinstance(error, PySparkException | Py4JError):
+            raise
         if _is_interrupt(error):
             raise KeyboardInterrupt from error
         raise from_spark(str(error)) from error

@@ -13,8 +13,8 @@ from tandem.controller.cli.restore.drill import _scope, _what
 from tandem.controller.config.rules import is_reserved
 from tandem.sink.kafka.errors.cluster_errors import ClusterRequestError
 from tandem.spark_jobs.restore.drill import SUFFIX, _deleting, drill_options
-from tandem.spark_jobs.restore.job import RestoreListener
 from tandem.spark_jobs.restore.plan.options import RestoreOptions
+from tandem.spark_jobs.restore.report import RestoreListener
 
 
 class Cluster:

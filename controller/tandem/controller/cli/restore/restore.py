@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -42,8 +43,11 @@ if TYPE_CHECKING:
     from tandem.sink.store.chain.chain_reader import ChainReader
     from tandem.spark_jobs.connector.connector_reader import ConnectorReader
     from tandem.spark_jobs.reading.object_reader import StoreAddress
+    from tandem.spark_jobs.restore.job import RestoreRequest
     from tandem.spark_jobs.restore.plan.options import RestoreOptions
     from tandem.spark_jobs.restore.plan.plan import RestorePlan
+    from tandem.spark_jobs.restore.prepare.prepare import PreparedRestore
+    from tandem.spark_jobs.spark.session import ContextStart
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, cls=RestoreGroup)
 app.command(
@@ -246,13 +250,7 @@ def restore(
         _refuse_options_before(context, context.invoked_subcommand)
         return
     output.note("planning: reading the chains of the backup, and the target cluster")
-    from tandem.backup_avro.documents.outcome import JobKind  # noqa: PLC0415 - loaded when the command runs, not for --help
-    from tandem.sink.store.chain import outcomes  # noqa: PLC0415 - likewise
-    from tandem.spark_jobs.reading.object_reader import StoreAddress  # noqa: PLC0415 - likewise
-    from tandem.spark_jobs.restore import job  # noqa: PLC0415 - likewise
-    from tandem.spark_jobs.restore.prepare.prepare import check_consent, prepare_restore  # noqa: PLC0415 - likewise
-    from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster  # noqa: PLC0415 - likewise
-    from tandem.spark_jobs.spark.session import session  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.spark.session import is_local, starting_context  # noqa: PLC0415 - loaded when the command runs, not for --help
 
     files = layout_options.reading(
         layout_options.LayoutArguments(
@@ -282,79 +280,100 @@ def restore(
     place, settings, name, configured = backup_place.backup(
         context, config, overrides, root=root, pair=PAIR if files else pair
     )
-    target = TargetCluster(target_properties(configured, target_servers, target_config))
-    options = options_of(
-        RestoreArguments(
-            topics=[*(named_topics or ()), *(topics or ())] or None,
-            to=to,
-            rename=rename,
-            patterns=patterns,
-            suffix=suffix,
-            generation=generation,
-            at=at,
-            commit=commit,
-            checkpoint=checkpoint,
-            until=until,
-            shape=shape_of(
-                ShapeArguments(
-                    until_timestamp=until_timestamp,
-                    filter_timestamp=filter_timestamp,
-                    latest=latest,
-                    tombstones=tombstones,
-                    key=key,
-                    exclude_key=exclude_key,
-                    exclude_keys_file=exclude_keys_file,
-                    excluded=excluded,
-                    key_format=key_format,
-                    repartition=repartition,
-                )
-            ),
-            partitions=partitions,
-            rate=rate,
-            compression=compression,
-            merge=merge,
-            append=append,
-            offsets=offsets,
-            max_fill=max_fill,
-            keep_load_config=keep_load_config,
-            consent=yes,
-            replication_factor=replication_factor,
-            topic_config=topic_config,
-            leaves_record=files is None or leave_map,
-            counts_known=files is None,
+    # Spark starts while the restore is planned; a refusal does not wait for it.
+    with (
+        nullcontext(None) if dry_run or plan is not None else starting_context(master, name=f"tandem restore {name}")
+    ) as start:
+        from tandem.backup_avro.documents.outcome import JobKind  # noqa: PLC0415 - loaded when the command runs, not for --help
+        from tandem.sink.store.chain import outcomes  # noqa: PLC0415 - likewise
+        from tandem.spark_jobs.reading.object_reader import StoreAddress  # noqa: PLC0415 - likewise
+        from tandem.spark_jobs.restore import job  # noqa: PLC0415 - likewise
+        from tandem.spark_jobs.restore.prepare.prepare import check_consent, prepare_restore  # noqa: PLC0415 - likewise
+        from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster  # noqa: PLC0415 - likewise
+
+        target = TargetCluster(target_properties(configured, target_servers, target_config))
+        options = options_of(
+            RestoreArguments(
+                topics=[*(named_topics or ()), *(topics or ())] or None,
+                to=to,
+                rename=rename,
+                patterns=patterns,
+                suffix=suffix,
+                generation=generation,
+                at=at,
+                commit=commit,
+                checkpoint=checkpoint,
+                until=until,
+                shape=shape_of(
+                    ShapeArguments(
+                        until_timestamp=until_timestamp,
+                        filter_timestamp=filter_timestamp,
+                        latest=latest,
+                        tombstones=tombstones,
+                        key=key,
+                        exclude_key=exclude_key,
+                        exclude_keys_file=exclude_keys_file,
+                        excluded=excluded,
+                        key_format=key_format,
+                        repartition=repartition,
+                    )
+                ),
+                partitions=partitions,
+                rate=rate,
+                compression=compression,
+                merge=merge,
+                append=append,
+                offsets=offsets,
+                max_fill=max_fill,
+                keep_load_config=keep_load_config,
+                consent=yes,
+                replication_factor=replication_factor,
+                topic_config=topic_config,
+                leaves_record=files is None or leave_map,
+                counts_known=files is None,
+            )
         )
-    )
-    if apply is not None:
-        options = replace(planned(apply, options, pair=name), consent=yes)
-    address = StoreAddress(root=place, settings=settings, connector=files)
-    reader = _reader(address, name, options, master, index, heads=heads)
-    request = job.RestoreRequest(address=address, reader=reader, target=target, options=options, now=_now)
-    if dry_run or plan is not None:
-        prepared = prepare_restore(reader, target, options, only_look=True)
-        if plan is not None and prepared.refused is None:
-            write_plan(plan, prepared.plan, options)
-        drilled = outcomes.latest_outcome(reader.store, name, JobKind.DRILL)
-        show_plan(prepared, output_, now=_now(), drill=drilled, wide=wide)
-        if prepared.refused is not None:
-            raise prepared.refused
-        return
-    # Prepared before Spark starts, so that most refusals come at once.
-    prepared = prepare_restore(reader, target, options)
-    check_consent(prepared.plan, options, now=_now())
-    for warning in prepared.warnings():
-        output.warn(warning)
-    output.note(f"restoring {_what(prepared.plan, address)}")
+        if apply is not None:
+            options = replace(planned(apply, options, pair=name), consent=yes)
+        address = StoreAddress(root=place, settings=settings, connector=files)
+        reader = _reader(address, name, options, master, index, heads=heads)
+        request = job.RestoreRequest(address=address, reader=reader, target=target, options=options, now=_now)
+        if start is None:
+            prepared = prepare_restore(reader, target, options, only_look=True)
+            if plan is not None and prepared.refused is None:
+                write_plan(plan, prepared.plan, options)
+            drilled = outcomes.latest_outcome(reader.store, name, JobKind.DRILL)
+            show_plan(prepared, output_, now=_now(), drill=drilled, wide=wide)
+            if prepared.refused is not None:
+                raise prepared.refused
+            return
+        prepared = prepare_restore(reader, target, options)
+        check_consent(prepared.plan, options, now=_now())
+        if not is_local(master):
+            output.note("waiting for Spark")
+            start()  # a cluster that is out of reach is noticed before anything is changed
+        for warning in prepared.warnings():
+            output.warn(warning)
+        output.note(f"restoring {_what(prepared.plan, address)}")
+        if not _carried_out(prepared, request, start, output_, wide=wide):
+            raise typer.Exit(ExitCode.UNHEALTHY)
+
+
+def _carried_out(
+    prepared: PreparedRestore, request: RestoreRequest, start: ContextStart, output_: OutputFormat, *, wide: bool
+) -> bool:
+    """Carry out the restore and show its report. Returns whether the restore is finished."""
+    from tandem.spark_jobs.restore import job  # noqa: PLC0415 - loaded when the command runs, not for --help
+
     began = time.monotonic()
-    output.note("starting Spark")
     try:
-        with session(master, name=f"tandem restore {name}") as spark, telling() as tell:
-            report = job.restore(spark, request, tell=tell)
+        with telling() as tell:
+            report = job.carry_out(prepared, request, start, tell=tell)
     except KeyboardInterrupt:
         output.note("interrupted")
         raise
     show_report(report, time.monotonic() - began, output_, wide=wide)
-    if not report.ended:
-        raise typer.Exit(ExitCode.UNHEALTHY)
+    return report.ended
 
 
 def _refuse_options_before(context: typer.Context, command: str) -> None:

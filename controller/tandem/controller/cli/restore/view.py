@@ -12,11 +12,11 @@ from tandem.controller.cli.output.output import OutputFormat, Table
 
 if TYPE_CHECKING:
     from tandem.backup_avro.documents.outcome import JobOutcome
-    from tandem.spark_jobs.restore.job import RestoreListener, RestoreReport
     from tandem.spark_jobs.restore.load.load import LoadResult
     from tandem.spark_jobs.restore.plan.plan import RestorePlan
     from tandem.spark_jobs.restore.plan.plan_document import PlannedPartition, PlannedTopic
     from tandem.spark_jobs.restore.prepare.prepare import PreparedRestore, RestorePlanDocument
+    from tandem.spark_jobs.restore.report import RestoreListener, RestoreReport
 
 _RESTORE = "Restore"
 _SHOWN = 50
@@ -366,7 +366,7 @@ def telling() -> Any:  # noqa: ANN401 - a context manager of a class that is def
 def _lines() -> Any:  # noqa: ANN401 - as above
     from contextlib import nullcontext  # noqa: PLC0415 - only needed here
 
-    from tandem.spark_jobs.restore.job import RestoreListener  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.spark_jobs.restore.report import RestoreListener  # noqa: PLC0415 - loaded when the command runs, not for --help
 
     class Lines(RestoreListener):
         """Prints the progress as lines at intervals."""
@@ -398,7 +398,7 @@ def _bar() -> Any:  # noqa: ANN401 - as above
     import rich.console  # noqa: PLC0415 - only needed on a terminal
     import rich.progress  # noqa: PLC0415 - likewise
 
-    from tandem.spark_jobs.restore.job import RestoreListener  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.spark_jobs.restore.report import RestoreListener  # noqa: PLC0415 - loaded when the command runs, not for --help
 
     class Bar(RestoreListener):
         """Shows the progress as a bar."""
