@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import time
 from dataclasses import dataclass
@@ -16,18 +15,22 @@ _CITIES = ("Zurich", "Geneva", "Basel", "Bern", "Lausanne", "Winterthur", "Lucer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What a topic holds. `size` is of a value, in bytes; keys have up to 11. Values are JSON, or random bytes."""
+    """What a topic holds. `size` is of a value, in bytes; keys have up to 11. Values are JSON, or random bytes.
+
+    They come from a pool of 2,048, unless they are `distinct`: then no compression window holds one twice.
+    """
 
     records: int
     size: int
     partitions: int = 4
     codec: str = "none"
     compressible: bool = True
+    distinct: bool = False
 
     @property
     def topic(self) -> str:
         """A short name that tells them apart: it is in every record."""
-        kind = "j" if self.compressible else "r"
+        kind = ("j" if self.compressible else "r") + ("d" if self.distinct else "")
         return f"{kind}{self.size}-{self.records // 1000}k-{self.partitions}-{self.codec}"
 
 
@@ -44,7 +47,7 @@ def fill(bootstrap: str, load: Load) -> float:
     for future in admin.create_topics([topic]).values():
         future.result(30)
     rng = random.Random(load.topic)
-    values = [_value(rng, load) for _ in range(2048)]
+    values = [] if load.distinct else [_value(rng, load) for _ in range(2048)]
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,
@@ -57,11 +60,12 @@ def fill(bootstrap: str, load: Load) -> float:
     )
     began = time.perf_counter()
     for number in range(load.records):
+        value = values[rng.randrange(2048)] if values else _value(rng, load)
         while True:
             try:
                 producer.produce(
                     load.topic,
-                    value=values[rng.randrange(2048)],
+                    value=value,
                     key=b"key-%d" % (number % (load.records // 2)),
                     partition=number % load.partitions,
                 )
@@ -78,11 +82,13 @@ def fill(bootstrap: str, load: Load) -> float:
 def _value(rng: random.Random, load: Load) -> bytes:
     if not load.compressible:
         return rng.randbytes(load.size)
-    items: list[dict[str, object]] = []
-    document = {"id": f"{rng.getrandbits(48):012x}", "state": rng.choice(_STATES), "city": rng.choice(_CITIES)}
-    while True:
-        text = json.dumps(document | ({"items": items} if items else {}), separators=(",", ":")).encode()
-        if len(text) >= load.size:
-            return text[: load.size]
-        sku = f"{rng.randrange(10_000):06d}"
-        items.append({"sku": sku, "amount": rng.randrange(1, 20), "price": rng.randrange(100, 100_000) / 100})
+    # Item by item, and not as one document: distinct values are made by the million.
+    items = [
+        f'{{"id":"{rng.getrandbits(48):012x}","state":"{rng.choice(_STATES)}","city":"{rng.choice(_CITIES)}","items":['
+    ]
+    left = load.size - len(items[0])
+    while left > 0:
+        sku, amount, price = rng.randrange(10_000), rng.randrange(1, 20), rng.randrange(100, 100_000) / 100
+        items.append(f'{{"sku":"{sku:06d}","amount":{amount},"price":{price}}},')
+        left -= len(items[-1])
+    return "".join(items).encode()[: load.size]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import collections
 import json
 import pickle
 import random
+import signal
 import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -47,7 +50,8 @@ _COUNT = 150_000
 _WORKER_COUNT = 100_000
 # So many fillers that a worker may be killed while it writes them.
 _WORKER_FIRST = 4_000_000
-_KILLS = 15
+# Killed, or stopped and woken up later, beside another one or when all is done.
+_KILLS = 30
 
 # Small batches and transactions, each waited for: slow enough to be hit in mid-way.
 _DRIVER = """
@@ -144,8 +148,11 @@ print(pickle.dumps(load_partition(pickle.loads(Path(sys.argv[1]).read_bytes())))
 """
 
 
-def test_a_worker_killed_at_any_moment(tmp_path: Path, kafka: KafkaServer, make_topic: TopicMaker) -> None:
-    """A worker killed again and again, at any moment, leaves each record once, in order, and counts right."""
+def test_a_worker_killed_or_stopped_at_any_moment(tmp_path: Path, kafka: KafkaServer, make_topic: TopicMaker) -> None:
+    """Killed, or asleep while others go on, again and again: each record is there once, in order, and is counted.
+
+    Of those that sleep some wake up beside a later worker and some behind the last one: they can write nothing.
+    """
     (tmp_path / "store").mkdir()
     root = f"file://{tmp_path}/store"
     backup = Backup.claim(open_store(root), topics=[TopicSpec("orders")], block_records=200)
@@ -184,16 +191,27 @@ def test_a_worker_killed_at_any_moment(tmp_path: Path, kafka: KafkaServer, make_
         floor=True,
         store=StoreAddress(root=root, settings=StoreAccess()),
         cluster=ClusterAddress(props=target.props),
-        pace=LoadPace(batch_records=40, in_flight_bytes=0, commit_seconds=0.1),
+        pace=LoadPace(batch_records=8, in_flight_bytes=0, commit_seconds=0.1),
     )
     (tmp_path / "task").write_bytes(pickle.dumps(task))
     command = [sys.executable, "-c", _WORKER, str(tmp_path / "task")]
     dice = random.Random(name)
-    kills = 0
-    for number in range(_KILLS):
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as worker:
+    ended: list[str] = []
+    asleep: list[subprocess.Popen[bytes]] = []
+
+    def wake_up(worker: subprocess.Popen[bytes]) -> None:
+        """Let it go on, beside or behind a later one: it ends soon, whatever it was about to write."""
+        worker.send_signal(signal.SIGCONT)
+        worker.wait(120)
+        ended.append("woken")
+
+    with ThreadPoolExecutor(_KILLS) as beside:
+        for number in range(_KILLS):
+            worker = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
             assert worker.stdout is not None
             worker.stdout.readline()
+            if asleep and not dice.randrange(3):
+                beside.submit(wake_up, asleep.pop(dice.randrange(len(asleep))))
             # Now at any moment, now soon after it has written something, however slow the machine is.
             before = target.look([name])[name].ends[0]
             while number % 2 and worker.poll() is None and target.look([name])[name].ends[0] == before:
@@ -201,11 +219,24 @@ def test_a_worker_killed_at_any_moment(tmp_path: Path, kafka: KafkaServer, make_
             try:
                 worker.wait(dice.uniform(0.0, 0.3 if number % 2 else 2.0))
             except subprocess.TimeoutExpired:
-                worker.kill()
-                kills += 1
+                if dice.randrange(2):
+                    worker.kill()
+                    worker.wait()
+                    ended.append("killed")
+                else:
+                    worker.send_signal(signal.SIGSTOP)
+                    asleep.append(worker)
+                    ended.append("asleep")
+        late = asleep[::2]
+        for worker in asleep[1::2]:
+            beside.submit(wake_up, worker)
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     loaded = pickle.loads(bytes.fromhex(done.stdout.removeprefix("loading\n")))
-    assert kills >= _KILLS // 2
+    for worker in late:
+        wake_up(worker)
+    counts = collections.Counter(ended)
+    assert counts["killed"] >= _KILLS // 6
+    assert counts["asleep"] == counts["woken"] >= _KILLS // 6
     assert (loaded.records, loaded.tombstones) == (_WORKER_COUNT, _WORKER_COUNT // 10)
     assert loaded.resumed > 0
     assert read_all(kafka.bootstrap, name, 0) == rows_of(items)
