@@ -200,7 +200,8 @@ def _check_and_delete(kafka: BenchKafka, topic: str, load: Load) -> None:
     there = sum(high - low for low, high in marks)
     if there < load.records:
         raise RuntimeError(f"{topic} holds {there} records instead of {load.records}")
-    for future in AdminClient({"bootstrap.servers": kafka.bootstrap}).delete_topics([topic]).values():
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    for future in admin.delete_topics([topic]).values():
         future.result(60)
 
 
