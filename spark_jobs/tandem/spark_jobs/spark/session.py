@@ -67,6 +67,9 @@ _PRIVATE_REMEDY: Final = (
     "spark.authenticate and spark.authenticate.secret on master, workers and driver: docs/security.md"
 )
 _LOG = structlog.get_logger()
+#: Options of a JVM in which nothing but scheduling happens: optimizing its code would take a third of the processor
+#: time of a short job.
+_SCHEDULES_ONLY: Final = ("-XX:TieredStopAtLevel=1",)
 _JAVA_REMEDY: Final = "install Java 17 or newer and put `java` on the PATH, or set JAVA_HOME"
 
 
@@ -144,12 +147,17 @@ def build_session(
 
 
 def build_context(
-    master: str = DEFAULT_MASTER, *, name: str = "tandem", extra: Mapping[str, str] | None = None
+    master: str = DEFAULT_MASTER,
+    *,
+    name: str = "tandem",
+    extra: Mapping[str, str] | None = None,
+    schedules_only: bool = False,
 ) -> SparkContext:
     """Return a new Spark context, or the one that is already running in this process (as on Databricks).
 
     Jobs that run no SQL need nothing else, and a session takes most of a second more to start. `extra` holds Spark
-    properties that override the defaults of this module. Workers of a local master run this Python interpreter. Raises
+    properties that override the defaults of this module. `schedules_only`: tasks return little and shuffle little, so
+    the JVM of a local master need not optimize its code. Workers of a local master run this Python interpreter. Raises
     ConfigError without PySpark or Java, or for a master that Spark does not know, PermanentError if Spark can't start.
     """
     if is_local(master):
@@ -173,7 +181,9 @@ def build_context(
             first = SparkConf(loadDefaults=False).setMaster(master).setAppName(name).setAll(list(chosen.items()))
             # These properties are among the JVM's arguments. Once it runs, SparkConf has the user's own properties too.
             new = SparkContext._gateway is None  # noqa: SLF001 (there is no JVM yet)
-            with _inherited(is_local(master) and new), started_with(_archive(chosen) if new else None):
+            archive = _archive(chosen) if new else None
+            options = _SCHEDULES_ONLY if new and is_local(master) and schedules_only else ()
+            with _inherited(is_local(master) and new), started_with(archive, options):
                 SparkContext._ensure_initialized(conf=first)  # noqa: SLF001 (what a builder does, in two steps)
             chosen |= private_settings(master, dict(SparkConf().getAll()) | chosen)
             context = SparkContext.getOrCreate(SparkConf().setMaster(master).setAppName(name).setAll([*chosen.items()]))
@@ -231,10 +241,12 @@ class ContextStart:
     already is used as it is, and is not stopped.
     """
 
-    def __init__(self, master: str, *, name: str, extra: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, master: str, *, name: str, extra: Mapping[str, str] | None = None, schedules_only: bool = False
+    ) -> None:
         if is_local(master):
             _require_java()  # known at once, before anything else is begun
-        self._build = partial(build_context, master, name=name, extra=extra)
+        self._build = partial(build_context, master, name=name, extra=extra, schedules_only=schedules_only)
         self._extra = extra or {}
         self._context: SparkContext | None = None
         self._error: BaseException | None = None
@@ -310,10 +322,17 @@ def _is_running() -> bool:
 
 @contextmanager
 def starting_context(
-    master: str = DEFAULT_MASTER, *, name: str = "tandem", extra: Mapping[str, str] | None = None
+    master: str = DEFAULT_MASTER,
+    *,
+    name: str = "tandem",
+    extra: Mapping[str, str] | None = None,
+    schedules_only: bool = False,
 ) -> Iterator[ContextStart]:
-    """Yield a Spark context that starts while the block runs, and stop it afterwards unless it was running before."""
-    start = ContextStart(master, name=name, extra=extra)
+    """Yield a Spark context that starts while the block runs, and stop it afterwards unless it was running before.
+
+    See `build_context`.
+    """
+    start = ContextStart(master, name=name, extra=extra, schedules_only=schedules_only)
     in_main = threading.current_thread() is threading.main_thread()
     handler = signal.getsignal(signal.SIGINT)
     if in_main:

@@ -10,7 +10,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -72,15 +72,13 @@ def find_spark_archive(environment: Mapping[str, str], properties: Mapping[str, 
 
 
 @contextmanager
-def started_with(archive: ClassArchive | None) -> Iterator[None]:
-    """Let a JVM that Spark's launcher starts in the block use the archive, if it is ready.
+def started_with(archive: ClassArchive | None, options: Sequence[str] = ()) -> Iterator[None]:
+    """Let a JVM that Spark's launcher starts in the block use the archive, if it is ready, and these options.
 
-    The options stand before the user's own, which therefore prevail.
+    They stand before the user's own, which therefore prevail.
     """
-    if archive is None or not archive.ready():
-        yield
-        return
-    with _submit_options([f"@{archive.arguments}"]):
+    given = [*options] if archive is None or not archive.ready() else [f"@{archive.arguments}", *options]
+    with _submit_options(given) if given else nullcontext():
         yield
 
 

@@ -244,10 +244,10 @@ def test_archives_of_earlier_releases_go_after_a_month(ivy: Path, tmp_path: Path
 
 
 def test_the_options_reach_the_launcher_and_only_it(copy: ClassArchive, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before the user's own options, which prevail, and not after the block. Without an archive nothing changes."""
+    """Before the user's own options, which prevail, and not after the block. Without an archive the options alone."""
     monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-Xss4m")
-    with started_with(copy):
-        assert os.environ["SPARK_SUBMIT_OPTS"] == f"@{copy.arguments} -Xss4m"
+    with started_with(copy, ["-Xss1m"]):
+        assert os.environ["SPARK_SUBMIT_OPTS"] == f"@{copy.arguments} -Xss1m -Xss4m"
     assert os.environ["SPARK_SUBMIT_OPTS"] == "-Xss4m"
     monkeypatch.delenv("SPARK_SUBMIT_OPTS")
     with started_with(copy):
@@ -257,6 +257,8 @@ def test_the_options_reach_the_launcher_and_only_it(copy: ClassArchive, monkeypa
     for archive in (copy, None):
         with started_with(archive):
             assert "SPARK_SUBMIT_OPTS" not in os.environ
+        with started_with(archive, ["-Xss1m"]):
+            assert os.environ["SPARK_SUBMIT_OPTS"] == "-Xss1m"
 
 
 def test_sparks_own_class_path_is_left_alone(tmp_path: Path) -> None:

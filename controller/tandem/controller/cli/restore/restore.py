@@ -282,7 +282,9 @@ def restore(
     )
     # Spark starts while the restore is planned; a refusal does not wait for it.
     with (
-        nullcontext(None) if dry_run or plan is not None else starting_context(master, name=f"tandem restore {name}")
+        nullcontext(None)
+        if dry_run or plan is not None
+        else starting_context(master, name=f"tandem restore {name}", schedules_only=True)
     ) as start:
         from tandem.backup_avro.documents.outcome import JobKind  # noqa: PLC0415 - loaded when the command runs, not for --help
         from tandem.sink.store.chain import outcomes  # noqa: PLC0415 - likewise
