@@ -45,7 +45,7 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="contents: the log is not compared again before the older copy is cleared",
         file="controller/tandem/controller/instance/act.py",
-        old="            wanted = self._without_rewritten_cover(writer.state, wanted, generations, guarded)\n",
+        old="            cut |= self._rewritten_covers(writer.state, asked - cut, generations, guarded)\n",
         new="",
     ),
     Mistake(
@@ -65,6 +65,18 @@ MISTAKES: tuple[Mistake, ...] = (
         file="controller/tandem/controller/instance/act.py",
         old="            later = coverage.successor(newer, generations)\n",
         new="            later = None\n",
+    ),
+    Mistake(
+        name="contents: what a person lets go of is asked about again, and cleared for nothing at each look",
+        file="controller/tandem/controller/instance/act.py",
+        old=" or coverage.kept_as_cut(writer.state, key)\n",
+        new="\n",
+    ),
+    Mistake(
+        name="contents: what a clearing found cut off can not be released",
+        file="controller/tandem/controller/history/releasable.py",
+        old=" or coverage.kept_as_cut(mine, key):",
+        new=":",
     ),
     Mistake(
         name="contents: records that were handed out are not asked for again when their leader is lost",

@@ -241,6 +241,7 @@ class Judge:
         if not complete:
             return
         self.checks += 1
+        self._cleared_for_nothing(states)
         self.completes |= {state.number for state in complete}
         live = [state for state in complete if not state.gone]
         self._confirm(live)
@@ -275,6 +276,13 @@ class Judge:
         for record in reversed(self._stored(piece.item, piece.part).records):
             if piece.low <= record.offset < piece.high:
                 yield record.offset, encode([record])
+
+    @staticmethod
+    def _cleared_for_nothing(states: list[Generation]) -> None:
+        """What lets nothing more of a generation go than before is an entry for ever, and comes again at each look."""
+        for state in states:
+            if state.clearing is not None and state.clearing == state.cleared:
+                raise ViolationError(f"generation {state.number} is cleared again, and nothing more of it goes")
 
     def _retained(self, states: list[Generation]) -> None:
         """Whoever lets a sealed generation go keeps as many later ones as he was told to."""

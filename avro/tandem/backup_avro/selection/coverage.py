@@ -105,6 +105,11 @@ def cut_off(state: Generation, key: PartitionKey) -> bool:
     return taint is not None and taint.cut_at is not None and state.positions[key].offset > taint.cut_at
 
 
+def kept_as_cut(state: Generation, key: PartitionKey) -> bool:
+    """Whether CLEARING recorded that the log lacks records of `state`: then no generation ever covers the partition."""
+    return state.cleared is not None and state.cleared.stays.get(key) == CUT_OFF_KEPT
+
+
 def only_compacts(states: Iterable[Generation], key: PartitionKey) -> bool:
     """Whether the topic's policy is `compact` alone in all of these states: then the log start never moves."""
     topics = (state.topics.get(key.topic_id) for state in states)
@@ -233,7 +238,7 @@ def clearing(
     goes, stays = list(already), {}
     for key in sorted(older.positions.keys() - already):
         verdicts = {cover(g, older, key) for g in newer}
-        found_cut = older.cleared is not None and older.cleared.stays.get(key) == CUT_OFF_KEPT
+        found_cut = kept_as_cut(older, key)
         begins_later = _begins_later(older, key, newer)
         lost = not guarded.has(key) or Cover.CUT_OFF in verdicts or found_cut or begins_later is not None
         # No broker can tell any more whether the deleted topic's log had been cut.
