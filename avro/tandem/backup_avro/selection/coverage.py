@@ -213,6 +213,29 @@ def uncovered_partitions(newer: Generation, older: Generation, guarded: GuardedP
     return [key for key in older.positions if guarded.has(key) and cover(newer, older, key) is Cover.BEHIND]
 
 
+def beyond_the_epoch(
+    older: Generation, all_generations: Collection[Generation], guarded: GuardedPartitions
+) -> list[PartitionKey]:
+    """Return the partitions of `older` that nothing covers because logs have gone back to a lower leader epoch.
+
+    Leader epochs only rise, unless brokers' volumes are put back to a snapshot. No generation covers these partitions
+    before the logs' epochs are higher than the recorded ones.
+    """
+    newest = successor(older, all_generations)
+    if newest is None:
+        return []
+    newer = [g for g in all_generations if g.number > older.number and g.complete]
+    return [
+        key
+        for key in sorted(older.positions)
+        if guarded.has(key)
+        and newest.usable(key)
+        and newest.positions[key].epoch < older.positions[key].epoch
+        and newest.head_at(key) > older.head_at(key)
+        and all(cover(g, older, key) is Cover.BEHIND for g in newer)
+    ]
+
+
 def successor(older: Generation, all_generations: Iterable[Generation]) -> Generation | None:
     """Return the newest COMPLETE, untainted generation above `older` that is not being cleared, if any."""
     candidates = [g for g in all_generations if g.number > older.number and g.complete and not g.taints and g.whole]
