@@ -94,7 +94,9 @@ class Judge:
         self.reader = reader_of(self.bucket, self.pair)
         self.cuts = Cuts(self.cluster, self.bucket, self.reader, self.states, self._decode)
         self.readings = Readings(self.bucket, self.pair)
-        self.moments = Moments(self.bucket, self.pair, self._records, self._newest_first, self._as_of)
+        self.moments = Moments(
+            self.bucket, self.pair, self._records, self._newest_first, self._as_of, self.cluster.exists
+        )
 
     def states(self) -> list[Generation]:
         """All chains as they are now, wholly cleared ones too."""
