@@ -21,12 +21,14 @@ from support.backups.chains import Chain, position, topic
 
 from tandem.backup_avro.chain.entries import Base, PartitionKey
 
-TESTS = Path(__file__).parents[2]
-ROOT = TESTS.parent
+ROOT = Path(__file__).parents[3]
 
 
 def run(*arguments: str, code: str | None = None) -> subprocess.CompletedProcess[str]:
-    """Run the simulation in a process of its own, which it patches all through; `code` runs first."""
+    """Run the simulation in a process of its own, which it patches all through; `code` runs first.
+
+    It imports what this process does: in a copy of the code, the copy.
+    """
     begin, end = (
         "import sys\nfrom simulation import world\n",
         "\nfrom simulation.__main__ import main\nsys.exit(main())",
@@ -39,7 +41,7 @@ def run(*arguments: str, code: str | None = None) -> subprocess.CompletedProcess
         timeout=280,
         check=False,
         cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(TESTS), "PYTHONHASHSEED": "0"},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": "0"},
     )
 
 
