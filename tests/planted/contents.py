@@ -45,7 +45,7 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="contents: the log is not compared again before the older copy is cleared",
         file="controller/tandem/controller/instance/act.py",
-        old="            wanted = self._without_rewritten_cover(writer.state, wanted, generations, guarded)\n",
+        old="            cut |= self._rewritten_covers(writer.state, asked - cut, generations, guarded)\n",
         new="",
     ),
     Mistake(
@@ -67,6 +67,18 @@ MISTAKES: tuple[Mistake, ...] = (
         new="            later = None\n",
     ),
     Mistake(
+        name="contents: what a person lets go of is asked about again, and cleared for nothing at each look",
+        file="controller/tandem/controller/instance/act.py",
+        old=" or coverage.kept_as_cut(writer.state, key)\n",
+        new="\n",
+    ),
+    Mistake(
+        name="contents: what a clearing found cut off can not be released",
+        file="controller/tandem/controller/history/releasable.py",
+        old=" or coverage.kept_as_cut(mine, key):",
+        new=":",
+    ),
+    Mistake(
         name="contents: records that were handed out are not asked for again when their leader is lost",
         file="sink/tandem/sink/read/tail.py",
         old="            if self._doubtful.get(tp):",
@@ -82,6 +94,12 @@ MISTAKES: tuple[Mistake, ...] = (
         name="contents: a sealed generation of another history is waited for",
         file="controller/tandem/controller/instance/act.py",
         old="        found = [short for short in found if not states[short.generation].sealed]\n",
+        new="",
+    ),
+    Mistake(
+        name="contents: a sealed copy that no log's epoch can reach is named nowhere",
+        file="controller/tandem/controller/status/health.py",
+        old="        _not_covered,\n",
         new="",
     ),
 )

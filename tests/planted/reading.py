@@ -131,4 +131,16 @@ MISTAKES: tuple[Mistake, ...] = (
         old="        if named is not None and not event.fetch_offset <= named < event.end_offset:\n",
         new="        if named != event.end_offset + 1:\n",
     ),
+    Mistake(
+        name="a partition that waits for what copies hold is named nowhere",
+        file="sink/tandem/sink/read/reader_context.py",
+        old=">= LOOKUP_PATIENCE_S:",
+        new="< 0:",
+    ),
+    Mistake(
+        name="what was skipped at last stays among the troubles",
+        file="sink/tandem/sink/read/reader_context.py",
+        old="        self.clear_trouble(subject)\n        return True\n",
+        new="        return True\n",
+    ),
 )

@@ -94,7 +94,9 @@ class Judge:
         self.reader = reader_of(self.bucket, self.pair)
         self.cuts = Cuts(self.cluster, self.bucket, self.reader, self.states, self._decode)
         self.readings = Readings(self.bucket, self.pair)
-        self.moments = Moments(self.bucket, self.pair, self._records, self._newest_first, self._as_of)
+        self.moments = Moments(
+            self.bucket, self.pair, self._records, self._newest_first, self._as_of, self.cluster.exists
+        )
 
     def states(self) -> list[Generation]:
         """All chains as they are now, wholly cleared ones too."""
@@ -241,6 +243,7 @@ class Judge:
         if not complete:
             return
         self.checks += 1
+        self._cleared_for_nothing(states)
         self.completes |= {state.number for state in complete}
         live = [state for state in complete if not state.gone]
         self._confirm(live)
@@ -275,6 +278,13 @@ class Judge:
         for record in reversed(self._stored(piece.item, piece.part).records):
             if piece.low <= record.offset < piece.high:
                 yield record.offset, encode([record])
+
+    @staticmethod
+    def _cleared_for_nothing(states: list[Generation]) -> None:
+        """What lets nothing more of a generation go than before is an entry for ever, and comes again at each look."""
+        for state in states:
+            if state.clearing is not None and state.clearing == state.cleared:
+                raise ViolationError(f"generation {state.number} is cleared again, and nothing more of it goes")
 
     def _retained(self, states: list[Generation]) -> None:
         """Whoever lets a sealed generation go keeps as many later ones as he was told to."""

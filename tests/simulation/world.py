@@ -30,7 +30,7 @@ from tandem.backup_avro.documents.coordination_message import CoordinationEvent 
 from tandem.backup_avro.documents.coordination_message import CoordinationMessage, encode
 from tandem.backup_avro.documents.release import released
 from tandem.backup_avro.errors import TandemError
-from tandem.backup_avro.selection import coverage
+from tandem.backup_avro.selection import completion, coverage
 from tandem.controller.config import Config
 from tandem.controller.coordination.peer_state import PeerState
 from tandem.controller.instance.guarded_cluster import as_guarded
@@ -863,7 +863,7 @@ class World:
                     f"generation {newest.number} does not follow {partition.topic_id}-{partition.number}"
                 )
         self._each_alone(states)
-        guarded = as_guarded(CLUSTER_ID, GuardedTopics(topics=tuple(self.cluster.topics.values())), states)
+        guarded = self._guarded(states)
         held = self.judge.held()
         releases = self.judge.old_releases()
         kept = coverage.retained_generations(states, now=self.bucket.now_ms(), count=self.plan.retain, age_ms=0)
@@ -883,17 +883,25 @@ class World:
             raise ViolationError(f"generations {leftover} were not cleared although {newest.number} is Active")
 
     def _waits_for_gone(self, states: list[Generation]) -> bool:
-        """Whether an instance that is gone for good holds a copy of another history, and can't say so (TDM-I021).
+        """Whether copies of an instance that is gone for good, and nothing else, keep a build from COMPLETE (TDM-I021).
 
-        Nothing becomes COMPLETE above it before it is started, or a record is written in a newer epoch (seed 19259).
+        They are of another history, they reach further in the partitions that are looked up, and nobody marks them
+        before that instance is started, or a record is written in a newer epoch (seed 19259).
         """
-        theirs = [state for state in states if state.instance == self.gone and state.complete and not state.sealed]
-        former = [(state, key) for state in theirs for key in state.positions if self.judge.is_former(state, key)]
-        logs = self.cluster.partitions
-        return any(
-            (log := logs[key.topic_id, key.partition]).epoch_before(log.stable) <= state.positions[key].epoch
-            for state, key in former
-        )
+        guarded = self._guarded(states)
+        theirs = {state.number: state for state in states if state.instance == self.gone and not state.sealed}
+        for build in (state for state in states if not state.complete):
+            former = {
+                short
+                for short in completion.shortfalls(build, states, guarded)
+                if short.generation in theirs and self.judge.is_former(theirs[short.generation], short.key)
+            }
+            if former and not completion.obstacles(build, states, guarded, former):
+                return True
+        return False
+
+    def _guarded(self, states: list[Generation]) -> coverage.GuardedPartitions:
+        return as_guarded(CLUSTER_ID, GuardedTopics(topics=tuple(self.cluster.topics.values())), states)
 
     def _each_alone(self, states: list[Generation]) -> None:
         """Of the processes of one name one writes at most."""

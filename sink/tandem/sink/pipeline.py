@@ -126,7 +126,7 @@ class PipelineReport:
     aside: tuple[str, ...] = ()
     """Names of topics that are not read for a while, because the store refuses their objects."""
     unread: int = 0
-    """Number of guarded partitions that are not read: no leader answers, access is denied, or they are set aside."""
+    """Number of guarded partitions that are not read: no leader, no right, nothing comes of them, or set aside."""
     held_bytes: int = 0
     """Approximate bytes in memory between fetch and store."""
     memory_budget: int = 0
@@ -314,7 +314,10 @@ class Pipeline:
             held=() if self.drained else held_back(self._context),
             error=error,
             aside=() if self.drained else self._set_aside,
-            unread=self._newcomer_lookup.missing + self._unbegun + self._unstored + len(set(damaged.values())),
+            unread=self._newcomer_lookup.missing
+            + self._unbegun
+            + self._unstored
+            + len(self._context.withheld().union(damaged.values())),
             held_bytes=self._held,
             memory_budget=self._budget.bytes,
             waited_s=self._pressure.waited_s(now),

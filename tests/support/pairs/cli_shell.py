@@ -38,7 +38,7 @@ class Shell:
         self._process = subprocess.Popen(
             [sys.executable, str(Path(__file__))],
             cwd=folder,
-            env={**environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+            env={**environ, "PYTHONPATH": os.pathsep.join(sys.path)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,

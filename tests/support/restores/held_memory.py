@@ -79,7 +79,7 @@ def _held(task: LoadTask) -> tuple[int, int]:
 def held_by_merges(folder: Path, shapes: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return what `_held` returns for merges of (partitions, bytes of an object), in a new process."""
     command = [sys.executable, "-m", "support.restores.held_memory", str(folder), json.dumps(shapes)]
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
     return [(held, most) for held, most in json.loads(done.stdout)]
 

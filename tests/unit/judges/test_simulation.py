@@ -6,6 +6,7 @@ import os
 import random
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,15 +17,18 @@ from simulation.directed import HISTORIES
 from simulation.judge import Judge
 from simulation.log import Cluster, Partition
 from simulation.world import World
+from support.backups.chains import Chain, position, topic
 
-from tandem.backup_avro.chain.entries import PartitionKey
+from tandem.backup_avro.chain.entries import Base, PartitionKey
 
-TESTS = Path(__file__).parents[2]
-ROOT = TESTS.parent
+ROOT = Path(__file__).parents[3]
 
 
 def run(*arguments: str, code: str | None = None) -> subprocess.CompletedProcess[str]:
-    """Run the simulation in a process of its own, which it patches all through; `code` runs first."""
+    """Run the simulation in a process of its own, which it patches all through; `code` runs first.
+
+    It imports what this process does: in a copy of the code, the copy.
+    """
     begin, end = (
         "import sys\nfrom simulation import world\n",
         "\nfrom simulation.__main__ import main\nsys.exit(main())",
@@ -37,7 +41,7 @@ def run(*arguments: str, code: str | None = None) -> subprocess.CompletedProcess
         timeout=280,
         check=False,
         cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(TESTS), "PYTHONHASHSEED": "0"},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": "0"},
     )
 
 
@@ -145,43 +149,44 @@ def test_of_volumes_that_were_set_back_a_copy_knows_what_its_hashes_say() -> Non
 
 
 def test_only_a_copy_that_nobody_can_speak_for_excuses_a_taint(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of another history, COMPLETE, of an instance that is gone for good, until a newer epoch has a record."""
-    key = PartitionKey("t", 0)
-    log = Partition(topic_id="t", number=0, retention_s=20.0)
-    log.append(1, 1)
-    log.set_back_to.append(0)
-    cluster = Cluster()
-    cluster.partitions["t", 0] = log
-    judge = Judge(cluster, cast("Any", None), "orders")
-    judge._former.add((1, key))
+    """One of another history that reaches further, of an instance that is gone for good, and nothing else."""
     monkeypatch.setattr(Judge, "_held", lambda *_: [])
+    cluster = Cluster()
+    of = cluster.create("t", partitions=2, retention_s=20.0).topic_id
+    one, other = PartitionKey(of, 0), PartitionKey(of, 1)
 
-    def excused(gone: str | None = "a", **different: Any) -> bool:
-        copy: dict[str, Any] = {
-            "number": 1,
-            "instance": "a",
-            "complete": True,
-            "sealed": False,
-            "positions": {key: SimpleNamespace(epoch=1)},
-        }
-        world = SimpleNamespace(gone=gone, judge=judge, cluster=cluster)
-        return World._waits_for_gone(cast("Any", world), [cast("Any", SimpleNamespace(**(copy | different)))])
+    def chain(number: int, instance: str, offset: int, *, epoch: int, done: bool = True) -> Chain:
+        positions = {one: position(offset, epoch=epoch, head_at=20 + number), other: position(5, head_at=20 + number)}
+        if not done:
+            positions[other] = replace(positions[other], base=Base(start=0, end=5, leader=1))
+        chain = Chain(number=number, instance=instance, incarnation=f"{instance}-1", claimed_at=number).open()
+        topics = (replace(topic("t", partitions=2), topic_id=of),)
+        return chain.commit(positions, topics=topics)
 
+    def excused(
+        gone: str | None = "a", *, former: PartitionKey = one, epoch: int = 1, build: Chain | None = None
+    ) -> bool:
+        judge = Judge(cluster, cast("Any", None), "orders")
+        cluster.partitions[of, 0].set_back_to[:] = cluster.partitions[of, 1].set_back_to[:] = [0]
+        judge._former.add((1, former))
+        world = World.__new__(World)
+        world.gone, world.judge, world.cluster = gone, judge, cluster
+        building = build or chain(3, "b", 8, epoch=epoch)
+        tainted = chain(2, "b", 8, epoch=1).complete().taint(8, one)
+        return world._waits_for_gone([copy.state, tainted.state, building.state])
+
+    copy = chain(1, "a", 10, epoch=1).complete()
     assert excused()
     assert not excused(gone=None), "everybody is there"
     assert not excused(gone="b"), "its holder is there, and says so"
-    assert not excused(instance="b"), "likewise"
-    assert not excused(complete=False), "it is no copy yet"
-    assert not excused(sealed=True), "nobody waits for it"
-    assert not excused(number=2), "it is of the present history"
-    log.epoch = 2
-    log.epochs.append((2, log.end))
-    assert excused(), "a new leader that has written nothing proves nothing"
-    log.append(1, 2)
-    assert not excused(), "the newer epoch has a record"
-    assert excused(positions={key: SimpleNamespace(epoch=2)}), "which the copy has, too"
-    log.set_back_to.clear()
-    assert not excused(positions={key: SimpleNamespace(epoch=2)}), "no volume was set back"
+    assert not excused(former=other), "it is of another history where nobody looks it up"
+    assert not excused(epoch=2), "the build has read a record of a newer epoch"
+    assert not excused(build=chain(3, "b", 11, epoch=1)), "the build reaches further"
+    assert not excused(build=chain(3, "b", 8, epoch=1, done=False)), "the build has more to read"
+    assert not excused(build=chain(3, "b", 8, epoch=1).taint(5, other)), "the build is spoilt by itself"
+    assert not excused(build=chain(3, "b", 10, epoch=1).complete()), "nothing is being built"
+    copy.seal()
+    assert not excused(), "nobody waits for it"
 
 
 def test_memory_is_given_back_twice_a_turn() -> None:

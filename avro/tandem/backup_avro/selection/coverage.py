@@ -105,6 +105,11 @@ def cut_off(state: Generation, key: PartitionKey) -> bool:
     return taint is not None and taint.cut_at is not None and state.positions[key].offset > taint.cut_at
 
 
+def kept_as_cut(state: Generation, key: PartitionKey) -> bool:
+    """Whether CLEARING recorded that the log lacks records of `state`: then no generation ever covers the partition."""
+    return state.cleared is not None and state.cleared.stays.get(key) == CUT_OFF_KEPT
+
+
 def only_compacts(states: Iterable[Generation], key: PartitionKey) -> bool:
     """Whether the topic's policy is `compact` alone in all of these states: then the log start never moves."""
     topics = (state.topics.get(key.topic_id) for state in states)
@@ -208,6 +213,29 @@ def uncovered_partitions(newer: Generation, older: Generation, guarded: GuardedP
     return [key for key in older.positions if guarded.has(key) and cover(newer, older, key) is Cover.BEHIND]
 
 
+def beyond_the_epoch(
+    older: Generation, all_generations: Collection[Generation], guarded: GuardedPartitions
+) -> list[PartitionKey]:
+    """Return the partitions of `older` that nothing covers because logs have gone back to a lower leader epoch.
+
+    Leader epochs only rise, unless brokers' volumes are put back to a snapshot. No generation covers these partitions
+    before the logs' epochs are higher than the recorded ones.
+    """
+    newest = successor(older, all_generations)
+    if newest is None:
+        return []
+    newer = [g for g in all_generations if g.number > older.number and g.complete]
+    return [
+        key
+        for key in sorted(older.positions)
+        if guarded.has(key)
+        and newest.usable(key)
+        and newest.positions[key].epoch < older.positions[key].epoch
+        and newest.head_at(key) > older.head_at(key)
+        and all(cover(g, older, key) is Cover.BEHIND for g in newer)
+    ]
+
+
 def successor(older: Generation, all_generations: Iterable[Generation]) -> Generation | None:
     """Return the newest COMPLETE, untainted generation above `older` that is not being cleared, if any."""
     candidates = [g for g in all_generations if g.number > older.number and g.complete and not g.taints and g.whole]
@@ -233,7 +261,7 @@ def clearing(
     goes, stays = list(already), {}
     for key in sorted(older.positions.keys() - already):
         verdicts = {cover(g, older, key) for g in newer}
-        found_cut = older.cleared is not None and older.cleared.stays.get(key) == CUT_OFF_KEPT
+        found_cut = kept_as_cut(older, key)
         begins_later = _begins_later(older, key, newer)
         lost = not guarded.has(key) or Cover.CUT_OFF in verdicts or found_cut or begins_later is not None
         # No broker can tell any more whether the deleted topic's log had been cut.

@@ -140,7 +140,7 @@ def _generation(seen: PairView, number: int) -> Generation:
 def _lost(seen: PairView, number: int, key: PartitionKey) -> bool:
     """Return whether no newer generation can ever cover the partition."""
     mine = _generation(seen, number)
-    if not seen.guarded_of(mine).has(key):
+    if not seen.guarded_of(mine).has(key) or coverage.kept_as_cut(mine, key):
         return True
     newer = [g for g in seen.generations if g.number > number and g.complete]
     verdicts = {coverage.cover(g, mine, key) for g in newer}

@@ -454,7 +454,7 @@ class InstanceTasks:
         `complete` is whether it was COMPLETE at the decision. A build that was given up may have become COMPLETE since,
         even sealed: then the decision how many sealed generations are kept comes first, and nothing is cleared.
         Raises CoverLostError if a covering generation has lost objects, TransientError if its chain can't be read,
-        InUseError if the generation has pins, NotProvenError as `_without_rewritten_cover`.
+        InUseError if the generation has pins, NotProvenError as `_rewritten_covers`.
         """
         generations = self._generations()
         unreadable = any(damaged > number for damaged in self._chains.damaged)
@@ -464,15 +464,19 @@ class InstanceTasks:
         if begun is None or unreadable:
             guarded = self._guarded(generations)
             let_go = released(ReleaseReader(self._store, self._identity.pair).refresh(tolerant=True), writer.state)
-            # Released partitions that the cluster does not have now need no covering chain.
-            given_up = frozenset(key for key in let_go if not guarded.has(key))
+            # Released partitions that the cluster does not have now, or whose records it has lost, need no cover.
+            given_up = frozenset(
+                key for key in let_go if not guarded.has(key) or coverage.kept_as_cut(writer.state, key)
+            )
         if begun is None:
             again = coverage.clearing(writer.state, generations, guarded, let_go)
             if writer.state.complete is not complete or again is None or set(again.goes) < set(wanted.goes):
                 _LOG.info("not clearing after all", generation=number)
                 return
-            wanted = self._proven(writer.state, again, generations, guarded)
-            wanted = self._without_rewritten_cover(writer.state, wanted, generations, guarded)
+            asked = frozenset(again.goes).difference(given_up)
+            cut = self._cut_off(writer.state, asked, generations, guarded)
+            cut |= self._rewritten_covers(writer.state, asked - cut, generations, guarded)
+            wanted = _without(again, cut)
         goes = (begun or wanted).goes
         if coverage.unseen_cover(writer.state, goes, generations, unreadable=unreadable, given_up=given_up):
             raise TransientError(
@@ -495,25 +499,24 @@ class InstanceTasks:
         if writer.state.clearing is None:  # otherwise the process is stopping, and the next one continues the clearing
             self._publish(CoordinationEvent.CLEARED, **head_fields(Head.of(writer.state)))
 
-    def _proven(
-        self, mine: Generation, wanted: Clearing, generations: list[Generation], guarded: GuardedPartitions
-    ) -> Clearing:
-        """Return `wanted` without the partitions of which a truncation cut records off that `mine` has read.
+    def _cut_off(
+        self, mine: Generation, goes: frozenset[PartitionKey], generations: list[Generation], guarded: GuardedPartitions
+    ) -> frozenset[PartitionKey]:
+        """Return the partitions of `goes` of which a truncation cut records off that `mine` has read.
 
         The brokers are asked about those that were not guarded when `mine` was sealed and are guarded again.
         """
-        doubtful = coverage.unproven_covers(mine, wanted.goes, generations, guarded)
-        cut = {
+        doubtful = coverage.unproven_covers(mine, goes, generations, guarded)
+        return frozenset(
             taint.key
             for newer in {g.number: g for g in doubtful.values()}.values()
             for taint in self._prover.cut_off(mine, newer, [key for key, g in doubtful.items() if g is newer])
-        }
-        return _without(wanted, cut)
+        )
 
-    def _without_rewritten_cover(
-        self, mine: Generation, wanted: Clearing, generations: list[Generation], guarded: GuardedPartitions
-    ) -> Clearing:
-        """Return `wanted` without the partitions of which no generation that read the present log has the records.
+    def _rewritten_covers(
+        self, mine: Generation, goes: frozenset[PartitionKey], generations: list[Generation], guarded: GuardedPartitions
+    ) -> frozenset[PartitionKey]:
+        """Return the partitions of `goes` of which no generation that read the present log has the records.
 
         SEALED proved that `mine` and its cover had read one history. A broker's volume may have been put back to a
         snapshot since then, and the cover is tainted only when its holder has noticed. A taint that does not reach down
@@ -522,7 +525,7 @@ class InstanceTasks:
         """
         states = {state.number: state for state in generations}
         kept: set[PartitionKey] = set()
-        for number, keys in coverage.newest_covers(mine, wanted.goes, generations).items():
+        for number, keys in coverage.newest_covers(mine, goes, generations).items():
             newer, asked, refuted = states[number], [], {}
             for key in filter(guarded.has, keys):
                 if not coverage.cut_off(newer, key):
@@ -535,7 +538,7 @@ class InstanceTasks:
                 if later is None or key not in later.positions or not self._log_lacks(mine, later, key):
                     raise NotProvenError(_KEPT.format(mine.number, number, mine.name_of(key), reason), code="TDM-I025")
                 kept.add(key)
-        return _without(wanted, kept)
+        return frozenset(kept)
 
     def _log_lacks(self, mine: Generation, later: Generation, key: PartitionKey) -> bool:
         """Return whether the log, as `later` has read it, lacks records that `mine` has read of a partition."""

@@ -129,7 +129,7 @@ SECTIONS: Final = (
             *(_gauge(name, text, "generation") for name, text in _READING),
             _gauge(
                 "unread_partitions",
-                "Guarded partitions that are not read: no leader, a missing right, or set aside.",
+                "Guarded partitions that are not read: no leader, a missing right, nothing comes, or set aside.",
                 "generation",
             ),
             _gauge("memory_used_bytes", "Bytes held between fetch and store, about.", "generation"),

@@ -45,6 +45,7 @@ class Fault(StrEnum):
     TIME_IN_THE_FUTURE = "time in the future"
     INSTANCE_TROUBLED = "instance troubled"
     TWO_PROCESSES = "two processes"
+    COPY_NOT_COVERED = "copy not covered"
     NOT_KNOWN = "not known"
 
 
@@ -80,6 +81,7 @@ def problems(seen: PairView) -> tuple[Problem, ...]:
         _overdue,
         _missing_topics,
         _incomplete,
+        _not_covered,
         _disagreement,
         _instances,
     )
@@ -362,6 +364,24 @@ def _incomplete(seen: PairView) -> Iterator[Problem]:
             remedy="wait until they are read, if they are new; else look at the log of "
             f"{seen.active.instance if seen.active else base.instance}",
         )
+
+
+def _not_covered(seen: PairView) -> Iterator[Problem]:
+    for older in (one for one in seen.generations if one.sealed and one.whole):
+        keys = coverage.beyond_the_epoch(older, seen.generations, seen.guarded_of(older))
+        if keys:
+            names = first_names(
+                f"{older.name_of(key)} (read to offset {older.positions[key].offset} in leader epoch "
+                f"{older.positions[key].epoch})"
+                for key in keys
+            )
+            yield Problem(
+                fault=Fault.COPY_NOT_COVERED,
+                message=f"generation {older.number} is sealed, and nothing can cover {names}: the logs have lower "
+                "leader epochs now, as when the volumes of brokers were put back to a snapshot. It is kept",
+                remedy=f"look at what the logs have lost (`tandem verify --against-generation {older.number}`); the "
+                "copy can be covered when the leader epochs are higher again, which each election raises by one",
+            )
 
 
 def _name(seen: PairView, generation: Generation, key: PartitionKey) -> str:

@@ -483,7 +483,9 @@ def _clearing_waits_for(seen: PairView, generation: Generation) -> str:
         return f"nothing: it is kept for {first_names(keeping)}"
     goes = _may_go(seen, generation)
     if goes is None:
-        return "a newer complete generation that covers it"
+        beyond = coverage.beyond_the_epoch(generation, seen.generations, seen.guarded_of(generation))
+        higher = f": {first_names(map(generation.name_of, beyond))} in a higher leader epoch" if beyond else ""
+        return f"a newer complete generation that covers it{higher}"
     if not goes.goes:
         return "a person to let go what is kept"
     return f"{generation.instance} to clear it"

@@ -30,6 +30,8 @@ DAMAGED_RETRY_S = 5.0
 NAMED_PATIENCE_S = 240.0
 """Seconds for which a range is requested again in which the leader's index names a record that does not come. The index
 may be wrong, so the wait is bounded. It is less than the time that a range read elsewhere may stand still."""
+LOOKUP_PATIENCE_S = 60.0
+"""Seconds for which the objects of other copies may be read before a partition that waits for them is a trouble."""
 
 
 def reading(tp: TopicPartition, *, tail: bool) -> object:
@@ -60,8 +62,12 @@ class _Doubt(NamedTuple):
     since: float
 
 
-def _withheld(tp: TopicPartition, *, tail: bool) -> object:
-    return ("withheld", tp, tail)
+@dataclass(frozen=True, slots=True)
+class _Withheld:
+    """The subject of the trouble that nothing comes of a partition, for the tail or for its scan."""
+
+    tp: TopicPartition
+    tail: bool
 
 
 class FetchSource(Protocol):
@@ -177,6 +183,7 @@ class ReaderContext:
     _ahead_ms: float = field(init=False)
     _copied: CopiedRecords = field(init=False)
     _doubts: dict[object, _Doubt] = field(default_factory=dict)
+    _looked_up_since: dict[object, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Start the clock at the floor, so that every later request is later than all times that the chain records."""
@@ -228,21 +235,29 @@ class ReaderContext:
 
         False if another copy has a record there that compaction leaves in the log: then the brokers withhold it or have
         lost it. False also, for four minutes, where the leader names a record there, or does not answer whether there
-        is one. That is a trouble until records arrive (`reads_on`).
+        is one. That is a trouble until records arrive (`reads_on`). False while other copies are looked up, which is a
+        trouble after a minute.
         """
         start, end = seen.start, seen.end
-        subject = _withheld(TopicPartition(progress.topic, progress.key.partition), tail=tail)
+        subject = _Withheld(TopicPartition(progress.topic, progress.key.partition), tail)
         nothing = f"{progress.topic}-{progress.key.partition}: nothing comes of offsets {start} to {end}"
         remedy = "it is asked again. Find out what the broker, or what lies between, holds back"
         try:
             record = self._copied.proof(self.copies(progress), start, end, now=self.now())
-        except LookupPendingError:
+        except LookupPendingError as error:
+            if clock.now() - self._looked_up_since.setdefault(subject, clock.now()) >= LOOKUP_PATIENCE_S:
+                self.report_trouble(
+                    subject,
+                    f"{nothing}, and after {LOOKUP_PATIENCE_S:.0f} s it is not known whether other copies have records "
+                    f"there: {error.args[0]}; nothing is skipped before. Find out why the store is slow",
+                )
             return False
         except TransientError as error:
             self.report_trouble(
                 subject, f"{nothing}, and what other copies have there can't be read now, trying again: {error}"
             )
             return False
+        self._looked_up_since.pop(subject, None)
         if record is not None:
             self.report_trouble(
                 subject,
@@ -271,6 +286,7 @@ class ReaderContext:
                     remedy="compare the topic with the backup (tandem verify), and look at the broker's log",
                 )
             self.meters.skipped(to - start)
+        self.clear_trouble(subject)
         return True
 
     def _doubted_s(self, subject: object, seen: EmptyTail) -> float | None:
@@ -290,11 +306,16 @@ class ReaderContext:
 
         Records below the doubted range, as arrive when a range is read again, prove nothing about it.
         """
-        subject = _withheld(tp, tail=tail)
+        subject = _Withheld(tp, tail)
         self.clear_trouble(subject)
+        self._looked_up_since.pop(subject, None)
         doubt = self._doubts.get(subject)
         if doubt is not None and (upto is None or upto > doubt.start):
             del self._doubts[subject]
+
+    def withheld(self) -> set[TopicPartition]:
+        """Return the partitions of which nothing comes although records may be there."""
+        return {subject.tp for subject in list(self.trouble) if isinstance(subject, _Withheld)}
 
     def report_trouble(self, subject: object, text: str) -> None:
         """Record a trouble, and log it if its text is new."""

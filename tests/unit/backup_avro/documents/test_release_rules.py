@@ -15,11 +15,11 @@ from support.pairs.sights import sight
 from support.pipeline.doubles import MemoryStore
 
 from tandem.backup_avro.chain import layout
-from tandem.backup_avro.chain.entries import Clearing
+from tandem.backup_avro.chain.entries import Clearing, EntryKind
 from tandem.backup_avro.chain.json_codec import unpack
 from tandem.backup_avro.documents.release import Release, decode_release, encode_release, released
 from tandem.backup_avro.errors import ConfigError, DamagedError, NewerFormatError, RefusedError
-from tandem.backup_avro.selection.coverage import clearing
+from tandem.backup_avro.selection.coverage import CUT_OFF_KEPT, clearing
 from tandem.controller.decision.decide import Clear, Reason, TakeOver, decide
 from tandem.controller.decision.observation import Role
 from tandem.controller.history.releasable import ReleaseDocument, release_document
@@ -244,6 +244,21 @@ def test_what_a_truncation_cut_off_is_told_from_what_is_gone() -> None:
     newer.complete()
     found = let_go(sight(store, topics=[ORDERS]), "orders")
     assert found.why == "the log was truncated; these records were cut off and are nowhere else"
+    assert [(loss.generation, loss.records) for loss in found.losses] == [(1, 10)]
+
+
+def test_what_a_clearing_found_cut_off_can_be_released_though_offsets_say_that_it_is_covered() -> None:
+    """Volumes were put back after the seal: no generation has the records, and none ever will."""
+    store = MemoryStore()
+    older = Backup.completed(store, records("orders", 0, range(10)), topics=[ORDERS])
+    older.seal()
+    Backup.completed(store, records("orders", 0, range(12)), topics=[ORDERS], number=2, instance="b")
+    with pytest.raises(RefusedError, match="TDM-I015"):
+        let_go(sight(store, topics=[ORDERS]), "orders")
+    outcome = Clearing(goes=(), stays={older.key("orders", 0): CUT_OFF_KEPT})
+    older.append(EntryKind.CLEARING, clearing=outcome)
+    older.append(EntryKind.CLEARED, clearing=outcome)
+    found = let_go(sight(store, topics=[ORDERS]), "orders")
     assert [(loss.generation, loss.records) for loss in found.losses] == [(1, 10)]
 
 

@@ -16,6 +16,7 @@ from tandem.backup_avro.selection.completion import Shortfall, is_spoilt, obstac
 from tandem.backup_avro.selection.coverage import (
     CUT_OFF_KEPT,
     Cover,
+    beyond_the_epoch,
     clearing,
     cover,
     doubtful_partitions,
@@ -264,6 +265,22 @@ def test_uncovered_names_what_still_exists() -> None:
     assert uncovered_partitions(newer, older, ONE) == [K]
     assert uncovered_partitions(complete_generation(2, {K: 9}, epoch=2, head_at=30).state, older, ONE) == []
     assert uncovered_partitions(older, older, guarded(topic(topic_id="recreated"))) == []
+
+
+def test_a_copy_of_a_higher_epoch_waits_for_the_epochs_of_the_log() -> None:
+    """Only where the newest generation was at the log's end later, in a lower epoch, and nobody covers it."""
+    older = complete_generation(1, {K: 10, U: 10}, epoch=5).seal().state
+    both = guarded(topic(), topic("u"))
+    lower = complete_generation(2, {K: 8, U: 8}, epoch=2, head_at=30).state
+    assert beyond_the_epoch(older, [lower], both) == [K, U]
+    assert beyond_the_epoch(older, [lower], guarded(topic())) == [K], "topic u is not there any more"
+    assert beyond_the_epoch(older, [], both) == [], "nobody has read the log since"
+    assert beyond_the_epoch(older, [complete_generation(2, {K: 8, U: 8}, epoch=2).state], both) == [], "not later"
+    assert beyond_the_epoch(older, [complete_generation(2, {K: 8}, epoch=2, head_at=30).state], both) == [K]
+    assert beyond_the_epoch(older, [complete_generation(2, {K: 8, U: 8}, epoch=5, head_at=30).state], both) == []
+    cover_of_one = complete_generation(2, {K: 12, U: 8}, epoch=5).state
+    later = complete_generation(3, {K: 8, U: 8}, epoch=2, head_at=30).state
+    assert beyond_the_epoch(older, [cover_of_one, later], both) == [U]
 
 
 def test_the_successor_is_the_newest_sound_one() -> None:

@@ -14,6 +14,7 @@ from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import EntryKind
 from tandem.backup_avro.documents.coordination_message import CoordinationEvent
 from tandem.controller.cli.output.output import plain
+from tandem.controller.status.check import CheckLimits, Severity, check_pair
 from tandem.controller.status.health import Fault
 from tandem.controller.status.overview import GenerationState, GenerationStatus, Overview, overview
 from tandem.controller.status.pair_view import Gap
@@ -388,6 +389,35 @@ def test_the_end_of_a_turn_step_by_step(store: ObjectStore) -> None:
     )
     assert found.notes == ("generation 1 keeps orders-1: its last backup is kept",)
     assert found.healthy
+
+
+def test_a_sealed_copy_of_a_higher_epoch_is_named(store: ObjectStore) -> None:
+    """Volumes were put back to a snapshot and count epochs anew: nothing covers the copy, and nothing clears it."""
+    spec = TopicSpec("orders")
+    old = Backup.claim(store, topics=[spec])
+    old.commit(records("orders", 0, range(10)), epoch=5)
+    old.complete()
+    old.seal()
+    Backup.completed(store, records("orders", 0, range(8)), topics=[spec], number=2, instance="b")
+    found = overview(sight(store, heard_s=BOTH, topics=[spec]))
+    [problem] = found.problems
+    assert problem.fault is Fault.COPY_NOT_COVERED
+    assert problem.message == (
+        "generation 1 is sealed, and nothing can cover orders-0 (read to offset 10 in leader epoch 5): the logs have "
+        "lower leader epochs now, as when the volumes of brokers were put back to a snapshot. It is kept"
+    )
+    assert "`tandem verify --against-generation 1`" in problem.remedy
+    assert generation(found, 1).waits_for == (
+        "a newer complete generation that covers it: orders-0 in a higher leader epoch"
+    )
+    report = check_pair(found, {}, CheckLimits())
+    assert [(one.severity, one.fault) for one in report.findings] == [(Severity.WARNING, Fault.COPY_NOT_COVERED)]
+    Backup.claim(store, topics=[spec], number=3).commit(records("orders", 0, range(8)), epoch=6)
+    assert faults(overview(sight(store, heard_s=BOTH, topics=[spec]))) == [Fault.COPY_NOT_COVERED], "a build is none"
+    third = Backup.claim(store, topics=[spec], number=4)
+    third.commit(records("orders", 0, range(8)), epoch=6)
+    third.complete()
+    assert faults(overview(sight(store, heard_s=BOTH, topics=[spec]))) == []
 
 
 def test_a_sealed_generation_counts_its_own_partitions(store: ObjectStore) -> None:

@@ -18,6 +18,7 @@ from support.pipeline.waiting import until
 from support.records.strategies import batch
 
 from tandem.backup_avro.chain.entries import Clearing, EntryKind, RecordHash, Taint
+from tandem.backup_avro.documents.release import Release
 from tandem.backup_avro.errors import TransientError
 from tandem.backup_avro.record.current import Record, TimestampType
 from tandem.backup_avro.selection.coverage import CUT_OFF_KEPT, clearing
@@ -36,6 +37,7 @@ from tandem.sink.read.log_identity import ReadPosition, RewrittenRecord
 from tandem.sink.read.partition_progress import STEPS, kept_hashes
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import Identity
+from tandem.sink.store.chain.releases import ReleaseReader
 from tandem.sink.transcode.content_hash import last_record
 from tandem.sink.transcode.implementation_choice import best_transcoder
 from tandem.sink.transcode.plain_transcoder import ReferenceTranscoder
@@ -468,6 +470,25 @@ def test_what_the_log_lacks_stays_once_a_later_generation_is_complete(
     cleared = world.one.writer.state.cleared
     assert cleared is not None
     assert (cleared.goes, cleared.stays) == ((), {world.key: CUT_OFF_KEPT})
+    states = ChainReader(world.store, PAIR).refresh()
+    assert clearing(states[0], states, guarded(world.spec.topic())) is None, "it stays, and is not cleared anew"
+    # A person lets it go: the cover that was refuted is not asked about once more.
+    release = Release(
+        number=1,
+        pair=PAIR,
+        topic="t",
+        topic_id=world.key.topic_id,
+        partitions=None,
+        through=1,
+        at=5,
+        by="me",
+        reason="not needed",
+    )
+    ReleaseReader(world.store, PAIR).append(release)
+    wanted_now = clearing(states[0], states, guarded(world.spec.topic()), [world.key])
+    assert wanted_now is not None
+    tasks.clear(1, wanted_now)
+    assert world.one.writer.state.gone
 
 
 def test_a_leader_that_does_not_answer_means_not_now() -> None:

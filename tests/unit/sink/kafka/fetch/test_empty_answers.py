@@ -11,6 +11,7 @@ from support.backups.chains import Chain, complete_generation, done_base, key, p
 from support.pipeline.doubles import evidence, fetched
 from support.pipeline.lane_reader import T0, T1, Reader
 from support.pipeline.pipelines import Bench, through
+from support.pipeline.waiting import until
 
 from tandem.backup_avro.chain.entries import Taint
 from tandem.backup_avro.chain.generation import Generation
@@ -237,8 +238,10 @@ def test_a_pipeline_is_held_to_the_copies_of_its_pair() -> None:
         named = "generation 7 has the record at offset 8"
         state = bench.until(lambda state: key() in state.positions and named in str(pipeline.report().trouble))
         assert not state.positions[key()].base.complete
+        assert pipeline.report().unread == 1
         bench.copies = ()
         assert bench.stored(bench.until(through(9))) == list(range(5))
+        until(lambda: pipeline.report().unread == 0)
     finally:
         pipeline.drain()
         assert pipeline.join(5.0)

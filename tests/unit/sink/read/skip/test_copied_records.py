@@ -12,11 +12,14 @@ from support.backups.build_backup import Backup, TopicSpec
 from support.backups.keys import ring
 from support.pipeline.doubles import MemoryStore
 from support.pipeline.lane_reader import Reader
+from support.pipeline.pipelines import T0
 
 from tandem.backup_avro.errors import DamagedError, TandemError, TransientError
 from tandem.backup_avro.record.current import Record
 from tandem.backup_avro.selection.last_records import LastRecord, PartitionCopy, partition_copies
 from tandem.sink.encryption.key_ring import NO_KEYS, KeyRing
+from tandem.sink.process import clock
+from tandem.sink.read.reader_context import EmptyTail
 from tandem.sink.read.skip import copied_records
 from tandem.sink.read.skip.copied_records import CopiedRecords, LookupPendingError, last_record
 
@@ -297,6 +300,55 @@ def test_a_lane_waits_for_what_a_copy_says(tail: bool) -> None:
     assert not reader.through
     [trouble] = reader.context.trouble.values()
     assert trouble.endswith("what other copies have there can't be read now, trying again: 503")
+
+
+@pytest.mark.parametrize("tail", [True, False])
+def test_a_copy_that_is_looked_up_for_a_minute_is_named(tail: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of the partition is added meanwhile. A look-up that has ended is no trouble any more."""
+    now = [1000.0]
+    monkeypatch.setattr(clock, "now", lambda: now[0])
+    it, pool = Copy([record(8, "a", None)]), Later()
+    reader = Reader(tail=tail, copies=(it.copy,), limit_s=1000.0, store=it.store, pool=pool)
+    for at_s in (0.0, 59.0):
+        now[0] = 1000.0 + at_s
+        reader.take_evidence()
+        assert (reader.context.trouble, reader.context.withheld()) == ({}, set())
+    for at_s in (60.0, 70.0):
+        now[0] = 1000.0 + at_s
+        reader.take_evidence()
+        assert not reader.through
+        [trouble] = reader.context.trouble.values()
+        assert trouble == (
+            "t-0: nothing comes of offsets 0 to 9, and after 60 s it is not known whether other copies have records "
+            "there: what generation 1 holds is being looked up; nothing is skipped before. "
+            "Find out why the store is slow"
+        )
+        assert reader.context.withheld() == {T0}
+    pool.work()
+    reader.take_evidence()
+    assert reader.through
+    assert (reader.context.trouble, reader.context.withheld()) == ({}, set())
+
+
+def test_a_look_up_that_ended_counts_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next one has its own minute."""
+    now = [1000.0]
+    monkeypatch.setattr(clock, "now", lambda: now[0])
+    it, pool = Copy([record(8, "a", None)]), Later()
+    reader = Reader(tail=True, copies=(it.copy,), store=it.store, pool=pool)
+
+    def goes_on(after_s: float, end: int) -> bool:
+        now[0] = 1000.0 + after_s
+        seen = EmptyTail(start=0, end=end, requested=0.0, received=0.0)
+        return reader.context.may_skip(reader.progress, seen, to=end, tail=True)
+
+    assert not goes_on(0.0, 9)
+    pool.work()
+    assert goes_on(59.0, 9)
+    assert not goes_on(61.0, 8)
+    assert reader.context.trouble == {}
+    assert not goes_on(121.0, 8)
+    assert reader.context.withheld() == {T0}
 
 
 def test_a_copy_goes_to_workers(monkeypatch: pytest.MonkeyPatch) -> None:
