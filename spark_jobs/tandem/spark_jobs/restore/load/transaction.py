@@ -221,7 +221,12 @@ class Transaction:
             # Before the commit, so that the page exists when the progress names it. If the commit fails, no progress
             # names it.
             after = replace(after, page=last_page(self._task.store.open(), self._task, after), rows=())
-        number, value = self._task.progress_partition, marks.encode_progress(after)
-        self._producer.send(marks.TOPIC, number, key=after.key.encode(), value=value)
-        self._producer.commit()
+        commit_progress(self._producer, self._task, after)
         return after
+
+
+def commit_progress(producer: BatchProducer, task: LoadTask, after: TaskProgress) -> None:
+    """Send the progress in the open transaction and commit. Raises the errors of the producer."""
+    number, value = task.progress_partition, marks.encode_progress(after)
+    producer.send(marks.TOPIC, number, key=after.key.encode(), value=value)
+    producer.commit()

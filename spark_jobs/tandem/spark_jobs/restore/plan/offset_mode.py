@@ -1,9 +1,11 @@
-"""Which offsets records get on the target: at least those of the source, or counted from the target's end. Pure.
+"""Which offsets records get on the target: at least or exactly those of the source, or counted from its end. Pure.
 
 *floor*: the target's partition begins with fillers, records without key and value, which are deleted before the first
 record is loaded. They take the offsets from 0 up to the source offset after the last record, less the number of
 records. So the last record gets its source offset, plus one for each marker of the load's transactions, and as source
-offsets of n records grow by at least n, no other record lies below its source offset. *dense*: no fillers.
+offsets of n records grow by at least n, no other record lies below its source offset. *exact*: fillers lie at all
+offsets between the records; those before the first record are deleted, the others are removed by the cleaner, so only
+compacted topics can have this. *dense*: no fillers.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ class OffsetMode(StrEnum):
     """The modes of `--offsets`."""
 
     FLOOR = "floor"
+    EXACT = "exact"
     DENSE = "dense"
 
 
@@ -48,19 +51,24 @@ class TopicTarget(NamedTuple):
     repartitioned: bool
     selects: bool
     recorded: bool
+    compacted: bool
 
 
 def choose_mode(wanted: OffsetMode | None, target: TopicTarget) -> TopicOffsets:
-    """Return the mode for `wanted`, None for the default. Raises RefusedError if floor is wanted and not possible."""
+    """Return the mode for `wanted`, None for the default. Raises RefusedError if what is wanted is not possible."""
     obstacle = _obstacle(target)
+    if wanted is OffsetMode.EXACT and obstacle is None and not target.compacted:
+        obstacle = "a target is not compacted in the end, so the fillers between its records would stay"
     if wanted is OffsetMode.DENSE:
         return TopicOffsets(OffsetMode.DENSE, "as was chosen")
+    if wanted is not None and obstacle is not None:
+        raise RefusedError(
+            f"--offsets {wanted.value} is not possible: {obstacle}", code="TDM-R118", remedy="leave --offsets out"
+        )
+    if wanted is OffsetMode.EXACT:
+        return TopicOffsets(OffsetMode.EXACT, "each record lies at its source offset")
     if obstacle is None:
         return TopicOffsets(OffsetMode.FLOOR, "no record lies below its source offset")
-    if wanted is OffsetMode.FLOOR:
-        raise RefusedError(
-            f"--offsets floor is not possible: {obstacle}", code="TDM-R118", remedy="leave --offsets out"
-        )
     return TopicOffsets(OffsetMode.DENSE, obstacle)
 
 
