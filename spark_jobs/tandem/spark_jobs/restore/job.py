@@ -209,6 +209,11 @@ class _RestoreRun:
                     "application that reads until it gets the record before the end waits for ever; delete the topic "
                     "and restore again"
                 )
+            if item.shifted:
+                self._notes[item.target].append(
+                    f"partition {item.partition} has records at other offsets than was planned: delete the topic and "
+                    "restore again"
+                )
 
     def _begin(self) -> dict[str, TargetTopic]:
         merged = self._survey()
@@ -579,6 +584,10 @@ class _RestoreRun:
         notes = list(self._notes[topic.target])
         if not self._plan.alone(topic):
             notes.append(_MARKER_LAST)
+        if topic.offsets.mode is OffsetMode.EXACT:
+            strands = [strand for item in mine for strand in item.strands.values() if strand.records]
+            count = sum(strand.last + 1 - strand.first - strand.records for strand in strands)
+            notes += [_FILLERS_LEFT.format(count=count)] if count else []
         left_out = sum(item.left_out for item in mine)
         if append.takes_keys_only(topic) and left_out:
             what = "some of them, perhaps, because they have" if self._plan.shape.selects else "they have"
@@ -635,6 +644,11 @@ def _with_fillers(item: ExpectedRecords) -> ExpectedRecords:
 _MARKER_LAST: Final = (
     "partitions into which records were restored end in a transaction's marker until something else is written: an "
     "application that reads until it gets the record before the end waits for ever there"
+)
+
+_FILLERS_LEFT: Final = (
+    "{count:,} fillers, records without key and value, lie between the records until the cleaner has removed them; in "
+    "the last segment of a partition they stay until new records make it roll"
 )
 
 #: Most writers of a partition that a note names.

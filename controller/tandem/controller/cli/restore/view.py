@@ -123,9 +123,11 @@ def _plan_lines(topic: PlannedTopic, prepared: PreparedRestore) -> Iterator[str]
     cost = ""
     if count:
         exact = all(item.exact for item in topic.partitions)
+        what = f"{'' if exact else 'up to '}{count:,} fillers are written"
         cost = (
-            f"; {'' if exact else 'up to '}{count:,} fillers are written first and deleted: about "
-            f"{output.duration(count / FILLERS_PER_SECOND)} and, for a while, "
+            f"; {what}, those below the first record are deleted, the others lie between the records"
+            if topic.offsets == "exact"
+            else f"; {what} first and deleted: about {output.duration(count / FILLERS_PER_SECOND)} and, for a while, "
             f"{output.size(round(count / 1e6 * BYTES_PER_MILLION))} of log"
         )
     yield f"  offsets: {topic.offsets}, {topic.offsets_why}{cost}"

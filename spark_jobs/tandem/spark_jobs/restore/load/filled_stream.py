@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Final
 
-from tandem.backup_avro.errors import DamagedError
 from tandem.backup_avro.record.current import NO_TIMESTAMP, Record, encode, encode_prefix
 from tandem.backup_avro.record.varint import encode_long
 from tandem.spark_jobs.reading.object_reader import Body
 from tandem.spark_jobs.restore.load.fillers import BATCH_FILLERS
+from tandem.spark_jobs.restore.load.record_stream import out_of_order
 
 #: Most offsets of a gap whose fillers are put among the records.
 SHORT_GAP: Final = 1_000
@@ -59,17 +58,16 @@ def gap_pieces(first: int, end: int) -> Iterator[FilledPiece]:
 
 def _filled_body(body: Body, at: int, place: str) -> Iterator[FilledPiece]:
     data, spans = body.body, list(body.spans())
-    if spans[0][2] < at or any(one[2] >= two[2] for one, two in pairwise(spans)):
-        raise DamagedError(
-            f"{place}: the records from offset {spans[0][2]} on do not come in ascending order after {at - 1}",
-            code="TDM-R051",
-            remedy="`tandem verify` shows the extent; restore from another generation with --generation",
-        )
+    if spans[0][2] == at and spans[-1][2] - at + 1 == body.records:
+        yield FilledPiece(first=at, end=at + body.records, fillers=0, body=data)
+        return
     out: list[bytes] = []
     first, fillers, begin = at, 0, spans[0][1]
     for span in spans:
         head, start, offset = span[:3]
         gap = offset - at
+        if gap < 0:
+            raise out_of_order(place, offset, at - 1)
         if gap > SHORT_GAP or (gap and fillers >= _PIECE_FILLERS):
             out.append(data[begin:start])
             if at > first:

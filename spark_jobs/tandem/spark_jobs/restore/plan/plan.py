@@ -294,6 +294,12 @@ class RestorePlan:
             if topic.largest is not None and topic.largest > _REQUEST_LIMIT
         ]
         for topic in self.topics:
+            if topic.offsets.mode is OffsetMode.EXACT and any(map(topic.most_fillers, topic.partitions)):
+                found.append(
+                    f"{topic.target}: consumers get fillers, records without key and value, from between its records "
+                    "until the cleaner has removed them; in the last segment of a partition they stay until new "
+                    "records make it roll"
+                )
             if topic.repartitioned:
                 found.append(
                     f"{topic.source.name} has {topic.source.partitions} partitions, {topic.target} gets {topic.count}: "
