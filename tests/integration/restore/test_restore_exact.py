@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import random
+import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from support.backups.build_backup import Backup, TopicSpec, records
 from support.restores.cases import Case, Row, ends_of, last_offset, read_with_offsets, rows_of, starts_of
 
@@ -34,9 +37,9 @@ def _random_log(dice: random.Random, topic: str, partition: int) -> list[Record]
     return records(topic, partition, offsets, tombstones=[last, *dice.sample(offsets, len(offsets) // 10)])
 
 
-def _backup(case: Case, topic: str, logs: list[list[Record]]) -> None:
+def _backup(case: Case, topic: str, logs: list[list[Record]], config: dict[str, str] = _CLEANED) -> None:
     dice = random.Random(topic)
-    spec = TopicSpec(topic, partitions=len(logs), config=_CLEANED)
+    spec = TopicSpec(topic, partitions=len(logs), config=config)
     backup = Backup.claim(case.store, topics=[spec], block_records=50)
     for items in logs:
         cut = dice.randint(0, len(items))
@@ -85,3 +88,31 @@ def test_what_can_not_be_exact_is_refused(case: Case, topic_name: str) -> None:
         _restored(case, target, append=True)
     assert refused.value.code == "TDM-R118"
     assert not case.target.look([target])
+
+
+def test_the_cleaner_removes_the_fillers(case: Case, topic_name: str) -> None:
+    """As soon as the segment is closed, and what is left is what compaction leaves of the source, at its offsets."""
+    dice = random.Random(topic_name)
+    offsets = sorted(dice.sample(range(3_000, 9_000), 400))
+    items = [
+        replace(item, key=b"k%d" % dice.randint(0, 150))
+        for item in records(topic_name, 0, offsets, tombstones=offsets[::9])
+    ]
+    _backup(case, topic_name, [items], {**_CLEANED, "segment.ms": "1000"})
+    target = f"{topic_name}.restored"
+    _restored(case, target)
+    bootstrap = case.kafka.bootstrap
+    wanted = list(zip(offsets, rows_of(items), strict=True))
+    before = read_with_offsets(bootstrap, target, 0)
+    assert [one for one in before if one[1] != _FILLER] == wanted
+    assert len(before) == offsets[-1] + 1 - offsets[0]
+    producer = Producer(case.props)
+    producer.produce(target, key=b"new", value=b"v", partition=0)
+    assert producer.flush(30) == 0
+    newest = {item.key: item.offset for item in items}
+    left = [one for one in wanted if newest[one[1][1]] == one[0]]
+    deadline = time.monotonic() + 60
+    while (found := read_with_offsets(bootstrap, target, 0))[:-1] != left:
+        assert time.monotonic() < deadline, (len(found), len(left))
+        time.sleep(0.5)
+    assert (found[-1][0], found[-1][1][1]) == (offsets[-1] + 1, b"new")

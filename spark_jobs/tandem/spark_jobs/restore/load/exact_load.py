@@ -20,7 +20,6 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from tandem.sink.transcode import content_hash
-from tandem.sink.transcode.batch import Compression
 from tandem.sink.transcode.implementation_choice import best_bodies
 from tandem.spark_jobs.reading.object_reader import Body
 from tandem.spark_jobs.restore.check import check_partition
@@ -37,7 +36,7 @@ from tandem.spark_jobs.restore.offset_map import OffsetRow
 #: Returns the bodies of the source records in [start, until), None: to the end.
 BodiesBetween = Callable[[int, int | None], Iterator[Body]]
 
-#: Bytes that a filler takes at most in a batch that is not compressed.
+#: Bytes that a filler takes at most in a batch, uncompressed.
 _FILLER_BYTES: Final = 9
 
 
@@ -229,9 +228,7 @@ def _batches(piece: FilledPiece, task: LoadTask) -> Iterator[tuple[bytes, int]]:
         ):
             yield batch.data, batch.records
         return
-    whole = piece.count
-    if pace.compression is Compression.NONE:
-        whole = max(1, min(whole, pace.batch_bytes // _FILLER_BYTES))
+    whole = max(1, min(piece.count, pace.batch_bytes // _FILLER_BYTES))
     for at in range(0, piece.count, whole):
         count = min(whole, piece.count - at)
         yield filler_batch(count, pace.compression), count

@@ -76,7 +76,8 @@ def fill(
     if at < until and producer.has_predecessors:
         producer.mark(task.target, task.number)
         at = log.wait_for_end(at + 1)
-    whole, size = b"", BATCH_FILLERS
+    # A filler takes less than a byte, and a topic may take small batches only.
+    whole, size = b"", min(BATCH_FILLERS, task.pace.batch_bytes)
     rate, sent_bytes, began = task.pace.bytes_per_second, 0, time.monotonic()
     waiting: deque[tuple[Sent, int]] = deque()
     while at < until or waiting:
