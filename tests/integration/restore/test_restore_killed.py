@@ -246,6 +246,9 @@ def test_a_worker_killed_at_any_moment(
         cluster=task.cluster,
     )
     assert [item.same for item in check_partition(check_task)] == [True]
+    moved = replace(check_task.expected[0], first=start + 1)
+    shifted = [(item.shifted, item.same) for item in check_partition(replace(check_task, expected=(moved,)))]
+    assert shifted == [(exact, not exact)]
     # By the rows of the offset map the same records are found again.
     shared = replace(check_task, shared=True)
     [map_task] = map_tasks([shared], task.store, pair=task.pair, restore=task.restore or "")
