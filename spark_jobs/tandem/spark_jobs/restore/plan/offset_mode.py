@@ -94,3 +94,9 @@ def most_fillers(slices: Sequence[Slice]) -> int:
     """Return an upper bound of a partition's fillers, exact if all slices are whole."""
     last = max((min(piece.high - 1, piece.part.last) for piece in slices if piece.part.records), default=-1)
     return last + 1 - sum(piece.part.records for piece in slices if piece.whole)
+
+
+def most_between(slices: Sequence[Slice]) -> int:
+    """Return an upper bound of the fillers behind a partition's first record, exact if all slices are whole."""
+    first = min((max(piece.low, piece.part.first) for piece in slices if piece.part.records), default=0)
+    return most_fillers(slices) - first if slices else 0

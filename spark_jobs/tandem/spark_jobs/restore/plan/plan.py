@@ -31,6 +31,7 @@ from tandem.spark_jobs.restore.plan.offset_mode import (
     TopicOffsets,
     TopicTarget,
     choose_mode,
+    most_between,
     most_fillers,
 )
 from tandem.spark_jobs.restore.plan.record_changes import NOTHING, RecordChanges, key_hash
@@ -294,7 +295,7 @@ class RestorePlan:
             if topic.largest is not None and topic.largest > _REQUEST_LIMIT
         ]
         for topic in self.topics:
-            if topic.offsets.mode is OffsetMode.EXACT and any(map(topic.most_fillers, topic.partitions)):
+            if topic.offsets.mode is OffsetMode.EXACT and any(most_between(item.slices) for item in topic.partitions):
                 found.append(
                     f"{topic.target}: consumers get fillers, records without key and value, from between its records "
                     "until the cleaner has removed them; in the last segment of a partition they stay until new "

@@ -100,6 +100,14 @@ def test_the_plan_warns_of_fillers(tmp_path: Path) -> None:
     assert not [text for text in floor.warnings() if "fillers" in text]
 
 
+def test_fillers_that_are_deleted_need_no_warning(tmp_path: Path) -> None:
+    """Those below the first record, which is all of them where the others have no gaps."""
+    plan = _compacted(_plan(tmp_path, range(100, 109)))
+    exact = restore_plan.shaped(plan, NOTHING, {}, offsets=OffsetMode.EXACT)
+    assert max(map(exact.topics[0].most_fillers, exact.topics[0].partitions)) == 100
+    assert not [text for text in exact.warnings() if "fillers" in text]
+
+
 def test_exact_offsets_need_a_log_that_begins_at_0(tmp_path: Path) -> None:
     """An empty topic is not enough: offsets that were given once are not given again."""
     plan = _compacted(_plan(tmp_path, range(5)))
