@@ -10,7 +10,7 @@ compacted topics can have this. *dense*: no fillers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -31,6 +31,8 @@ MOST_FILLERS: Final = 1_000_000_000
 #: Fillers that a partition gets in a second, and bytes that a million of them take in the log until they are deleted.
 FILLERS_PER_SECOND: Final = 5_000_000
 BYTES_PER_MILLION: Final = 800_000
+#: Bytes that a filler between records takes, by the codec of the topic's batches, as measured.
+FILLER_BYTES: Final[Mapping[str, float]] = {"none": 9.0, "gzip": 1.4, "snappy": 4.0, "lz4": 4.0, "zstd": 0.83}
 
 
 class TopicOffsets(NamedTuple):

@@ -25,9 +25,11 @@ from tandem.spark_jobs.restore.load import filled_stream, fillers, load
 from tandem.spark_jobs.restore.load.batch_producer import FencedError, ProduceError
 from tandem.spark_jobs.restore.load.exact_load import load_exactly
 from tandem.spark_jobs.restore.load.filled_stream import filled
+from tandem.spark_jobs.restore.load.fillers import filler_batch
 from tandem.spark_jobs.restore.load.load_task import LoadPace, LoadTask
 from tandem.spark_jobs.restore.load.target_log import TargetLog
 from tandem.spark_jobs.restore.offset_map import OffsetRow
+from tandem.spark_jobs.restore.plan.offset_mode import FILLER_BYTES
 
 _Content = tuple[int, bytes | None, bytes | None]
 _FILLER: _Content = (-1, None, None)
@@ -297,3 +299,10 @@ def test_other_records_are_not_taken_for_ours(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(TargetChangedError) as changed:
         _restored(monkeypatch, log, items)
     assert changed.value.code == "TDM-R127"
+
+
+@pytest.mark.parametrize("codec", list(Compression))
+def test_what_fillers_take_is_known(codec: Compression) -> None:
+    """The plan says it beforehand."""
+    size = len(filler_batch(100_000, codec))
+    assert size / 100_000 == pytest.approx(FILLER_BYTES[codec.name.lower()], rel=0.1)
