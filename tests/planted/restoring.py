@@ -108,6 +108,36 @@ MISTAKES: tuple[Mistake, ...] = (
         new="    if at < until and producer.has_predecessors and at < 0:\n",
     ),
     Mistake(
+        name="a batch may lie at another offset than planned",
+        file="spark_jobs/tandem/spark_jobs/restore/load/exact_load.py",
+        old="        if base != wanted:\n",
+        new="        if base < wanted:\n",
+    ),
+    Mistake(
+        name="what an earlier run wrote beyond its progress is not compared",
+        file="spark_jobs/tandem/spark_jobs/restore/load/exact_load.py",
+        old="        if found != (end - at, self._state):\n",
+        new="        if found[0] > end - at:\n",
+    ),
+    Mistake(
+        name="progress counts batches that the broker has not confirmed",
+        file="spark_jobs/tandem/spark_jobs/restore/load/exact_load.py",
+        old="        while self._waiting:\n            self._confirm()\n        task = self._task\n",
+        new="        task = self._task\n",
+    ),
+    Mistake(
+        name="a short gap gets one filler too few",
+        file="spark_jobs/tandem/spark_jobs/restore/load/filled_stream.py",
+        old="for number in range(at, offset))\n",
+        new="for number in range(at + 1, offset))\n",
+    ),
+    Mistake(
+        name="exact offsets for a topic that is not compacted",
+        file="spark_jobs/tandem/spark_jobs/restore/plan/offset_mode.py",
+        old="    if wanted is OffsetMode.EXACT and obstacle is None and not target.compacted:\n",
+        new="    if wanted is OffsetMode.EXACT and obstacle is None and not target:\n",
+    ),
+    Mistake(
         name="a pair backs up what its own restores create",
         file="controller/tandem/controller/instance/guarded_cluster.py",
         old="not {info.topic_id, ANY}.isdisjoint(known.get(info.name, ()))",

@@ -20,7 +20,7 @@ import pytest
 from support.backups.build_backup import PAIR, Backup, TopicSpec, records
 from support.clusters.topics import TopicMaker
 from support.pairs.sessions import kill_session
-from support.restores.cases import ends_of, last_offset, read_all, rows_of
+from support.restores.cases import ends_of, last_offset, read_all, read_with_offsets, rows_of
 from support.restores.records import load_task, plan_state
 from support.restores.restore_plans import make_plan
 
@@ -148,10 +148,15 @@ print(pickle.dumps(load_partition(pickle.loads(Path(sys.argv[1]).read_bytes())))
 """
 
 
-def test_a_worker_killed_or_stopped_at_any_moment(tmp_path: Path, kafka: KafkaServer, make_topic: TopicMaker) -> None:
+@pytest.mark.parametrize("exact", [False, True], ids=["floor", "exact"])
+def test_a_worker_killed_or_stopped_at_any_moment(
+    tmp_path: Path, kafka: KafkaServer, make_topic: TopicMaker, *, exact: bool
+) -> None:
     """Killed, or asleep while others go on, again and again: each record is there once, in order, and is counted.
 
-    Of those that sleep some wake up beside a later worker and some behind the last one: they can write nothing.
+    Of those that sleep some wake up beside a later worker and some behind the last one: they can write nothing. With
+    exact offsets, each record is at its source offset, and all wake up at the end: one that wakes up before a later
+    worker has written shifts offsets, which ends that load.
     """
     (tmp_path / "store").mkdir()
     root = f"file://{tmp_path}/store"
@@ -188,7 +193,8 @@ def test_a_worker_killed_or_stopped_at_any_moment(tmp_path: Path, kafka: KafkaSe
         transactional_id=transactional_id(plan.hash, topic.source.topic_id, 0),
         spread=spread,
         alone=True,
-        floor=True,
+        floor=not exact,
+        exact=exact,
         store=StoreAddress(root=root, settings=StoreAccess()),
         cluster=ClusterAddress(props=target.props),
         pace=LoadPace(batch_records=8, in_flight_bytes=0, commit_seconds=0.1),
@@ -210,11 +216,13 @@ def test_a_worker_killed_or_stopped_at_any_moment(tmp_path: Path, kafka: KafkaSe
             worker = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
             assert worker.stdout is not None
             worker.stdout.readline()
-            if asleep and not dice.randrange(3):
+            if asleep and not exact and not dice.randrange(3):
                 beside.submit(wake_up, asleep.pop(dice.randrange(len(asleep))))
-            # Now at any moment, now soon after it has written something, however slow the machine is.
+            # Now at any moment, now soon after it has written fillers or records, however slow the machine is.
             before = target.look([name])[name].ends[0]
-            while number % 2 and worker.poll() is None and target.look([name])[name].ends[0] == before:
+            if number % 4 == 3:
+                before = max(before, offsets[-1] + 1 - _WORKER_COUNT)
+            while number % 2 and worker.poll() is None and target.look([name])[name].ends[0] <= before:
                 time.sleep(0.05)
             try:
                 worker.wait(dice.uniform(0.0, 0.3 if number % 2 else 2.0))
@@ -227,8 +235,8 @@ def test_a_worker_killed_or_stopped_at_any_moment(tmp_path: Path, kafka: KafkaSe
                     worker.send_signal(signal.SIGSTOP)
                     asleep.append(worker)
                     ended.append("asleep")
-        late = asleep[::2]
-        for worker in asleep[1::2]:
+        late = asleep if exact else asleep[::2]
+        for worker in () if exact else asleep[1::2]:
             beside.submit(wake_up, worker)
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     loaded = pickle.loads(bytes.fromhex(done.stdout.removeprefix("loading\n")))
@@ -239,10 +247,13 @@ def test_a_worker_killed_or_stopped_at_any_moment(tmp_path: Path, kafka: KafkaSe
     assert counts["asleep"] == counts["woken"] >= _KILLS // 6
     assert (loaded.records, loaded.tombstones) == (_WORKER_COUNT, _WORKER_COUNT // 10)
     assert loaded.resumed > 0
-    assert read_all(kafka.bootstrap, name, 0) == rows_of(items)
+    found_rows = [one for one in read_with_offsets(kafka.bootstrap, name, 0) if one[1][1] is not None]
+    assert [row for _, row in found_rows] == rows_of(items)
     looked = target.look([name])[name]
     start, end = looked.starts[0], looked.ends[0]
-    assert start == offsets[-1] + 1 - _WORKER_COUNT
+    assert start == (offsets[0] if exact else offsets[-1] + 1 - _WORKER_COUNT)
+    if exact:
+        assert [offset for offset, _ in found_rows] == list(offsets)
     assert loaded.strands[0].last == end - 1, "something lies behind the last record"
     check_task = CheckTask(
         target=name,
@@ -253,7 +264,7 @@ def test_a_worker_killed_or_stopped_at_any_moment(tmp_path: Path, kafka: KafkaSe
         expected=(
             ExpectedRecords(
                 what="it",
-                records=loaded.records,
+                records=end - start if exact else loaded.records,
                 hash=loaded.strands[0].hash,
                 first=loaded.strands[0].first,
                 last=loaded.strands[0].last,
@@ -263,9 +274,13 @@ def test_a_worker_killed_or_stopped_at_any_moment(tmp_path: Path, kafka: KafkaSe
         among_others=False,
         shared=False,
         alone=True,
+        exact=exact,
         cluster=task.cluster,
     )
     assert [item.same for item in check_partition(check_task)] == [True]
+    moved = replace(check_task.expected[0], first=start + 1)
+    shifted = [(item.shifted, item.same) for item in check_partition(replace(check_task, expected=(moved,)))]
+    assert shifted == [(exact, not exact)]
     # By the rows of the offset map the same records are found again.
     shared = replace(check_task, shared=True)
     [map_task] = map_tasks([shared], task.store, pair=task.pair, restore=task.restore or "")
@@ -273,7 +288,7 @@ def test_a_worker_killed_or_stopped_at_any_moment(tmp_path: Path, kafka: KafkaSe
     assert [item.same for item in check_partition(shared, written)] == [True]
     store = task.store.open()
     rows = sorted(offset_pages.read(store, loaded.page, pair=task.pair, restore=task.restore or ""))
-    assert sum(row.records for row in rows) == _WORKER_COUNT
+    assert sum(row.records for row in rows) == (end - start if exact else _WORKER_COUNT)
     assert all(before.last < after.first and before.end <= after.base for before, after in pairwise(rows))
     assert all(row.end > row.last and row.base >= row.first for row in rows)
 

@@ -209,6 +209,11 @@ class _RestoreRun:
                     "application that reads until it gets the record before the end waits for ever; delete the topic "
                     "and restore again"
                 )
+            if item.shifted:
+                self._notes[item.target].append(
+                    f"partition {item.partition} has records at other offsets than was planned: delete the topic and "
+                    "restore again"
+                )
 
     def _begin(self) -> dict[str, TargetTopic]:
         merged = self._survey()
@@ -375,6 +380,7 @@ class _RestoreRun:
             with_key=append.takes_keys_only(topic),
             alone=self._plan.alone(topic),
             floor=topic.target in self._filled,
+            exact=topic.offsets.mode is OffsetMode.EXACT,
             store=self._address,
             cluster=self._cluster,
             pace=replace(
@@ -416,6 +422,7 @@ class _RestoreRun:
         restore = self._id(targets)
         put = _by_place(loaded)
         alone = {topic.target for topic in self._plan.topics if self._plan.alone(topic)}
+        exact = {topic.target for topic in self._plan.topics if topic.offsets.mode is OffsetMode.EXACT}
         tasks = [
             CheckTask(
                 target=name,
@@ -429,10 +436,12 @@ class _RestoreRun:
                 among_others=self._plan.append,
                 cluster=self._cluster,
                 alone=name in alone,
+                exact=name in exact,
             )
             for name, target in targets.items()
             for number, end in target.ends.items()
-            for expected in [tuple(put.get((name, number), ()))]
+            for written in [put.get((name, number), ())]
+            for expected in [tuple(map(_with_fillers, written) if name in exact else written)]
         ]
         spark = self._context()
         maps = check_partition.map_tasks(tasks, self._address, pair=self._plan.pair, restore=restore)
@@ -575,6 +584,10 @@ class _RestoreRun:
         notes = list(self._notes[topic.target])
         if not self._plan.alone(topic):
             notes.append(_MARKER_LAST)
+        if topic.offsets.mode is OffsetMode.EXACT:
+            strands = [strand for item in mine for strand in item.strands.values() if strand.records]
+            count = sum(strand.last + 1 - strand.first - strand.records for strand in strands)
+            notes += [_FILLERS_LEFT.format(count=count)] if count else []
         left_out = sum(item.left_out for item in mine)
         if append.takes_keys_only(topic) and left_out:
             what = "some of them, perhaps, because they have" if self._plan.shape.selects else "they have"
@@ -623,9 +636,19 @@ def _by_place(loaded: Iterable[LoadResult]) -> dict[tuple[str, int], list[Expect
     return found
 
 
+def _with_fillers(item: ExpectedRecords) -> ExpectedRecords:
+    """Return the expectation that counts the fillers among a task's records, which its hash covers."""
+    return replace(item, records=item.last + 1 - item.first) if item.records else item
+
+
 _MARKER_LAST: Final = (
     "partitions into which records were restored end in a transaction's marker until something else is written: an "
     "application that reads until it gets the record before the end waits for ever there"
+)
+
+_FILLERS_LEFT: Final = (
+    "{count:,} fillers, records without key and value, lie between the records until the cleaner has removed them; in "
+    "the last segment of a partition they stay until new records make it roll"
 )
 
 #: Most writers of a partition that a note names.

@@ -182,7 +182,7 @@ WRONG = [
     ("restore --until orders:x=5", "--until"),
     ("restore --rate fast", "--rate"),
     ("restore --compression brotli", "--compression"),
-    ("restore --offsets exact", "--offsets"),
+    ("restore --offsets exactly", "--offsets"),
     ("restore --partitions zero", "--partitions"),
     ("restore --key-format rot13 --key x", "--key-format"),
     ("restore --filter-timestamp now", "--filter-timestamp"),

@@ -160,6 +160,12 @@ def options_of(given: RestoreArguments) -> RestoreOptions:
             code="TDM-R101",
             remedy="leave them out: --append writes to topics that exist",
         )
+    if given.offsets == "exact" and given.keep_load_config:
+        raise ConfigError(
+            "--offsets exact is not allowed with --keep-load-config",
+            code="TDM-R131",
+            remedy="leave --keep-load-config out: only under the recorded config are the fillers removed",
+        )
     moment = None if given.at is None else parse_moment("--at", moment_text("--at", given.at))
     StateRequest(generation=given.generation, at=moment, commit=given.commit, checkpoint=given.checkpoint).check("--")
     renamed = renames("--map", given.rename)

@@ -209,8 +209,9 @@ def restore(
         str | None,
         typer.Option(
             "--offsets",
-            metavar="floor|dense",
-            help="floor: no record lies below its source offset, which is the default where that is possible.",
+            metavar="floor|exact|dense",
+            help="floor: no record lies below its source offset, which is the default where that is possible. exact: "
+            "each record lies at its source offset, in compacted topics.",
         ),
     ] = None,
     max_fill: Annotated[

@@ -101,7 +101,7 @@ def _figures(items: Sequence[PlannedPartition]) -> tuple[int, int | str, int, st
 
 
 def _plan_lines(topic: PlannedTopic, prepared: PreparedRestore) -> Iterator[str]:
-    from tandem.spark_jobs.restore.plan.offset_mode import BYTES_PER_MILLION, FILLERS_PER_SECOND  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.spark_jobs.restore.plan.offset_mode import BYTES_PER_MILLION, FILLER_BYTES, FILLERS_PER_SECOND  # noqa: PLC0415 - loaded when the command runs, not for --help
 
     options, recorded = prepared.options, prepared.plan.recorded
     name = topic.target
@@ -123,9 +123,12 @@ def _plan_lines(topic: PlannedTopic, prepared: PreparedRestore) -> Iterator[str]
     cost = ""
     if count:
         exact = all(item.exact for item in topic.partitions)
+        what = f"{'' if exact else 'up to '}{count:,} fillers are written"
         cost = (
-            f"; {'' if exact else 'up to '}{count:,} fillers are written first and deleted: about "
-            f"{output.duration(count / FILLERS_PER_SECOND)} and, for a while, "
+            f"; {what}, those below the first record are deleted, the others lie between the records and take up to "
+            f"{output.size(round(count * FILLER_BYTES[topic.compression]))} of log until the cleaner has removed them"
+            if topic.offsets == "exact"
+            else f"; {what} first and deleted: about {output.duration(count / FILLERS_PER_SECOND)} and, for a while, "
             f"{output.size(round(count / 1e6 * BYTES_PER_MILLION))} of log"
         )
     yield f"  offsets: {topic.offsets}, {topic.offsets_why}{cost}"

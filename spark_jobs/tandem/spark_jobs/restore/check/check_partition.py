@@ -97,7 +97,8 @@ class CheckTask:
     Unless `shared`, one task has written all its records, or it holds none. `among_others`: records that no task has
     written belong to other producers. There the offset maps, which name committed records only, select the records, not
     `read_committed`: a transaction that an application leaves open would block the reader for an unbounded time.
-    `alone`: see LoadTask; the log must not end in a transaction's marker then.
+    `alone`: see LoadTask; the log must not end in a transaction's marker then. `exact`: see LoadTask; a record or a
+    filler must lie at each offset from the first to the last one then, and nothing else.
     """
 
     target: str
@@ -110,6 +111,7 @@ class CheckTask:
     among_others: bool
     cluster: ClusterAddress
     alone: bool = False
+    exact: bool = False
     stall_seconds: float = 120.0
 
     @property
@@ -124,6 +126,7 @@ class CheckResult:
 
     `what` names the task; None: records that no task has loaded. `end`: the log's end that was read to. `others` are
     the partition's writers besides the restore. `marker_last`: the log ends in a transaction's marker, and should not.
+    `shifted`: records lie at other offsets than was planned.
     """
 
     target: str
@@ -137,11 +140,13 @@ class CheckResult:
     seconds: float
     others: tuple[OtherWriter, ...] = ()
     marker_last: bool = False
+    shifted: bool = False
 
     @property
     def same(self) -> bool:
         """Whether the target holds exactly the loaded records, and ends as it should."""
-        return self.records == self.expected_records and self.hash == self.expected_hash and not self.marker_last
+        wrong = self.marker_last or self.shifted
+        return self.records == self.expected_records and self.hash == self.expected_hash and not wrong
 
 
 _NOTHING: Final = ExpectedRecords(
@@ -195,6 +200,7 @@ def check_partition(task: CheckTask, written: Iterable[WrittenRange] = ()) -> li
             seconds=seconds,
             others=writers.others(),
             marker_last=task.alone and writers.ends_in_marker(task.end),
+            shifted=task.exact and item.records > 0 and (task.start, task.end) != (item.first, item.last + 1),
         )
         for item, tally in zip(expected, found, strict=True)
     ]
@@ -214,6 +220,19 @@ def check_partition(task: CheckTask, written: Iterable[WrittenRange] = ()) -> li
             )
         )
     return checked
+
+
+def read_hash(task: CheckTask, state: bytes) -> tuple[int, bytes]:
+    """Return the number of records in [start, end), and the hash after them that goes on from `state`.
+
+    Raises as `check_partition`.
+    """
+    tallies = _Together(state)
+    if task.start < task.end:
+        with RawFetcher(task.cluster.props, read_committed=task.read_committed) as fetcher:
+            _Reading(task, tallies, OtherWriters(()), fetcher).read()
+    [tally] = tallies.found(1)
+    return tally.records, tally.state
 
 
 def read_records(task: CheckTask) -> list[Record]:
@@ -256,9 +275,9 @@ class _Tallies(_Taker, Protocol):
 class _Together:
     """One tally, for a partition in which all records are one task's."""
 
-    def __init__(self) -> None:
+    def __init__(self, state: bytes = content_hash.START) -> None:
         self.strangers = 0
-        self._tally = _Tally()
+        self._tally = _Tally(state=state)
 
     def take(self, segment: Segment) -> None:
         self._tally.state = best_bodies().advance(self._tally.state, segment.body, segment.records).state

@@ -118,7 +118,8 @@ class PlanState:
 class TargetStrand:
     """The records that one task has written into one partition of the target: count, hash in order (content_hash).
 
-    `first` and `last` are target offsets, -1 if there are no records.
+    `first` and `last` are target offsets, -1 if there are no records. With exact offsets, `hash` covers the fillers
+    between the records as well; `records` does not count them.
     """
 
     records: int

@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final
 
 from tandem.backup_avro.record.varint import encode_long
@@ -32,14 +33,15 @@ _NO_TIMESTAMP: Final = -1
 _REST: Final = b"\x01\x01\x00"
 
 
-def filler_batch(count: int) -> bytes:
+@lru_cache(maxsize=4)
+def filler_batch(count: int, compression: Compression = Compression.ZSTD) -> bytes:
     """Return a record batch of `count` fillers, without the producer's fields and the CRC."""
     parts = []
     for delta in range(count):
         number = encode_long(delta)
         # Attributes and timestamp delta, both 0, are two bytes.
         parts.append(encode_long(2 + len(number) + len(_REST)) + b"\x00\x00" + number + _REST)
-    payload, codec = layout.compress(b"".join(parts), Compression.ZSTD)
+    payload, codec = layout.compress(b"".join(parts), compression)
     header = layout.HEADER.pack(
         0,
         layout.HEADER_SIZE + len(payload) - layout.LENGTH_START,
@@ -74,7 +76,8 @@ def fill(
     if at < until and producer.has_predecessors:
         producer.mark(task.target, task.number)
         at = log.wait_for_end(at + 1)
-    whole, size = b"", BATCH_FILLERS
+    # A filler takes less than a byte, and a topic may take small batches only.
+    whole, size = b"", min(BATCH_FILLERS, task.pace.batch_bytes)
     rate, sent_bytes, began = task.pace.bytes_per_second, 0, time.monotonic()
     waiting: deque[tuple[Sent, int]] = deque()
     while at < until or waiting:

@@ -17,6 +17,7 @@ from typing import Final
 import structlog
 
 from tandem.backup_avro.errors import DamagedError, RefusedError, TransientError
+from tandem.backup_avro.record.varint import LONG_MAX
 from tandem.backup_avro.selection.restorable_state import Slice
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.transcode import content_hash
@@ -26,6 +27,7 @@ from tandem.spark_jobs.restore.check import check_partition
 from tandem.spark_jobs.restore.lease import progress as marks
 from tandem.spark_jobs.restore.lease.progress import PlanPhase, ProgressReader, ProgressView, TargetStrand, TaskProgress
 from tandem.spark_jobs.restore.load.batch_producer import BatchProducer
+from tandem.spark_jobs.restore.load.exact_load import load_exactly
 from tandem.spark_jobs.restore.load.fillers import fill
 from tandem.spark_jobs.restore.load.last_record import write_last_record
 from tandem.spark_jobs.restore.load.load_task import LoadTask, SourcePartition
@@ -177,6 +179,8 @@ class _Attempt:
 
     def _write(self, producer: BatchProducer, log: TargetLog, start: TaskProgress) -> TaskProgress:
         task, done, last = self._task, start, None
+        if task.exact:
+            return load_exactly(producer, task, start, log, self._between)
         if task.floor and not start.next_offsets:
             fill(producer, task, log, self._fillers())
         elif task.floor and log.start() == 0:
@@ -247,6 +251,13 @@ class _Attempt:
         if len(task.sources) == 1:
             return shaper.one(task.number, bodies[task.number])
         return shaper.merged(bodies)
+
+    def _between(self, start: int, until: int | None) -> Iterator[Body]:
+        """Return the bodies of the only source partition's records in [start, until), None: to the end."""
+        [source] = self._task.sources
+        end = LONG_MAX if until is None else until
+        slices = (replace(piece, high=min(piece.high, end)) for piece in source.slices if piece.low < end)
+        return self._bodies(slices, start)
 
     def _bodies(self, slices: Iterable[Slice], start: int) -> Iterator[Body]:
         reader, sources = self._reader, len(self._task.sources)

@@ -51,6 +51,7 @@ class LoadTask:
     PlanState. `with_key`: the target takes no records without a key, so these are left out. `alone`: the task has one
     source partition, and nothing but this task writes into the target's; then the last record is the last in the log.
     `floor`: the target's partition is filled before the load, so that no record lies below its source offset.
+    `exact`: each record gets its source offset, and a filler lies at each offset between them.
     """
 
     plan: str
@@ -71,6 +72,7 @@ class LoadTask:
     with_key: bool = False
     alone: bool = False
     floor: bool = False
+    exact: bool = False
     pace: LoadPace = LoadPace()
 
     @property

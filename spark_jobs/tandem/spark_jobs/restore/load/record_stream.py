@@ -13,6 +13,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
+from tandem.backup_avro.errors import DamagedError
 from tandem.backup_avro.record.current import NO_TIMESTAMP, decode_body, encode
 from tandem.backup_avro.record.record_spans import Span
 from tandem.backup_avro.record.varint import encode_long
@@ -96,6 +97,15 @@ def first_record(units: Iterable[TransactionUnit]) -> RecordChunk | None:
             span = next(iter(body.spans()))
             return replace(chunk, body=Body(body=body.body[: span[-1]], records=1, first=span[2]))
     return None
+
+
+def out_of_order(place: str, offset: int, before: int) -> DamagedError:
+    """Return the error for a record of the partition `place` that comes after one with the offset `before`."""
+    return DamagedError(
+        f"{place}: offset {offset} comes after {before}",
+        code="TDM-R051",
+        remedy="`tandem verify` shows the extent; restore from another generation with --generation",
+    )
 
 
 class _Record(NamedTuple):

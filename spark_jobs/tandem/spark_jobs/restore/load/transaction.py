@@ -18,7 +18,7 @@ from tandem.spark_jobs.restore.lease import progress as marks
 from tandem.spark_jobs.restore.lease.progress import TargetStrand, TaskProgress
 from tandem.spark_jobs.restore.load.batch_producer import BatchProducer, ProduceError, Sent
 from tandem.spark_jobs.restore.load.load_task import LoadTask
-from tandem.spark_jobs.restore.load.record_stream import RecordChunk, TransactionUnit
+from tandem.spark_jobs.restore.load.record_stream import RecordChunk, TransactionUnit, out_of_order
 from tandem.spark_jobs.restore.offset_map import PAGE_ROWS, OffsetRow, stretches
 
 
@@ -133,11 +133,8 @@ class Transaction:
                 rows = _rows(chunk.origins[batch.first_offset : last + 1], chunk.target)
             for row in rows:
                 if row.first < self._next.get(row.partition, 0):
-                    raise DamagedError(
-                        f"{task.topic}-{row.partition}: offset {row.first} comes after {self._next[row.partition] - 1}",
-                        code="TDM-R051",
-                        remedy="`tandem verify` shows the extent; restore from another generation with --generation",
-                    )
+                    before = self._next[row.partition] - 1
+                    raise out_of_order(f"{task.topic}-{row.partition}", row.first, before)
             sent = self._producer.append(task.target, chunk.target, batch.data, batch.records)
             self._waiting.append(_SentBatch(sent=sent, target=chunk.target, rows=rows))
             self._in_flight += sent.size
@@ -221,7 +218,12 @@ class Transaction:
             # Before the commit, so that the page exists when the progress names it. If the commit fails, no progress
             # names it.
             after = replace(after, page=last_page(self._task.store.open(), self._task, after), rows=())
-        number, value = self._task.progress_partition, marks.encode_progress(after)
-        self._producer.send(marks.TOPIC, number, key=after.key.encode(), value=value)
-        self._producer.commit()
+        commit_progress(self._producer, self._task, after)
         return after
+
+
+def commit_progress(producer: BatchProducer, task: LoadTask, after: TaskProgress) -> None:
+    """Send the progress in the open transaction and commit. Raises the errors of the producer."""
+    number, value = task.progress_partition, marks.encode_progress(after)
+    producer.send(marks.TOPIC, number, key=after.key.encode(), value=value)
+    producer.commit()

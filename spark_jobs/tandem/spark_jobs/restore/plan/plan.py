@@ -31,6 +31,7 @@ from tandem.spark_jobs.restore.plan.offset_mode import (
     TopicOffsets,
     TopicTarget,
     choose_mode,
+    most_between,
     most_fillers,
 )
 from tandem.spark_jobs.restore.plan.record_changes import NOTHING, RecordChanges, key_hash
@@ -155,7 +156,7 @@ class TopicPlan:
 
     def most_fillers(self, item: PartitionSelection) -> int:
         """Return an upper bound of the fillers that a partition of the target gets, exact if its records are."""
-        return most_fillers(item.slices) if self.offsets.mode is OffsetMode.FLOOR else 0
+        return 0 if self.offsets.mode is OffsetMode.DENSE else most_fillers(item.slices)
 
     @property
     def final_config(self) -> Mapping[str, str]:
@@ -294,6 +295,12 @@ class RestorePlan:
             if topic.largest is not None and topic.largest > _REQUEST_LIMIT
         ]
         for topic in self.topics:
+            if topic.offsets.mode is OffsetMode.EXACT and any(most_between(item.slices) for item in topic.partitions):
+                found.append(
+                    f"{topic.target}: consumers get fillers, records without key and value, from between its records "
+                    "until the cleaner has removed them; in the last segment of a partition they stay until new "
+                    "records make it roll"
+                )
             if topic.repartitioned:
                 found.append(
                     f"{topic.source.name} has {topic.source.partitions} partitions, {topic.target} gets {topic.count}: "
@@ -529,7 +536,7 @@ def shaped(
 ) -> RestorePlan:
     """Return the plan with the changes of `shape`, or appending: its hash differs if it changes or appends records.
 
-    `offsets`: the chosen mode, None for the default; the hash differs for dense offsets that need not be.
+    `offsets`: the chosen mode, None for the default; the hash differs for another mode than the default.
 
     `count` is the number of partitions that new topics get, None: as many as they had. Raises RefusedError if a topic
     has another number on the target, or would get one, and `shape` has no partitioner.
@@ -551,14 +558,18 @@ def shaped(
         changed = _changed(changed, "append")
         topics = tuple(_appended(topic, targets.get(topic.target)) for topic in topics)
     facts = [
-        TopicTarget(append=append, repartitioned=topic.repartitioned, selects=shape.selects, recorded=plan.recorded)
+        TopicTarget(
+            append=append,
+            repartitioned=topic.repartitioned,
+            selects=shape.selects,
+            recorded=plan.recorded,
+            compacted=topic.source.compacted,
+        )
         for topic in topics
     ]
     chosen = [choose_mode(offsets, fact) for fact in facts]
-    if chosen != [choose_mode(None, fact) for fact in facts] and any(
-        choose_mode(None, fact).mode is OffsetMode.FLOOR for fact in facts
-    ):
-        changed = _changed(changed, "dense")
+    if offsets is not None and [one.mode for one in chosen] != [choose_mode(None, fact).mode for fact in facts]:
+        changed = _changed(changed, offsets.value)
     topics = tuple(replace(topic, offsets=mode) for topic, mode in zip(topics, chosen, strict=True))
     return replace(
         plan,
@@ -603,7 +614,18 @@ def _counted(topic: TopicPlan, shape: RecordChanges, target: TargetTopic | None,
 
 
 def refuse_unless_empty(target: TargetTopic, plan: RestorePlan) -> None:
-    """Raise RefusedError if the topic holds records; the error says if it is the very topic that was backed up."""
+    """Raise RefusedError if the topic holds records; the error says if it is the very topic that was backed up.
+
+    For exact offsets no record must ever have been in it.
+    """
+    exact = any(topic.target == target.name and topic.offsets.mode is OffsetMode.EXACT for topic in plan.topics)
+    if exact and target.empty and any(target.ends.values()):
+        raise RefusedError(
+            f"topic {target.name} on the target is empty, but its offsets do not begin at 0: --offsets exact needs all "
+            "of them",
+            code="TDM-R130",
+            remedy="delete it first, or restore into another topic, e.g. with --suffix .restored",
+        )
     if not target.empty:
         count = sum(target.ends.values()) - sum(target.starts.values())
         if any(target.topic_id == topic.source.topic_id for topic in plan.topics):

@@ -71,6 +71,7 @@ def test_topics_and_names() -> None:
         {"patterns": ["a="]},
         {"partitions": 3},
         {"append": True, "keep_load_config": True},
+        {"offsets": "exact", "keep_load_config": True},
         {"append": True, "replication_factor": 1},
         {"rate": "fast"},
         {"rate": "50M"},

@@ -88,6 +88,15 @@ def test_the_next_record_is_the_next_record(committed: int, offset: int) -> None
     assert _PLAIN.places(p0=committed) == {0: ResumePoint(offset=offset)}
 
 
+@pytest.mark.parametrize(
+    ("committed", "offset"), [(0, 40), (40, 40), (41, 41), (77, 77), (99, 99), (100, 100), (101, 100)]
+)
+def test_with_exact_offsets_a_group_keeps_its_own(committed: int, offset: int) -> None:
+    """Within the log, records or fillers; the one row of a partition says that offsets are the same."""
+    exact = _Map(OffsetRow(0, 40, 99, 0, 40, 60), offsets={40: list(range(40, 100))})
+    assert exact.places(p0=committed) == {0: ResumePoint(offset=offset)}
+
+
 @given(
     st.lists(st.integers(1, 9), min_size=1, max_size=40),
     st.lists(st.integers(1, 7), min_size=1, max_size=5),

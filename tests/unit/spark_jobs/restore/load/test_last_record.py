@@ -388,6 +388,31 @@ def test_the_rate_holds_for_fillers_too(monkeypatch: pytest.MonkeyPatch) -> None
     assert [round(seconds) for seconds in slept] == [6, 12]
 
 
+@pytest.mark.parametrize("limit", [1024, 50_000, 900_000])
+def test_fillers_fit_a_topic_that_takes_small_batches_only(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+    """Its largest batch has 1,024 bytes more than the records may have."""
+    log, task = Log(), _task()
+    monkeypatch.setattr(Admin, "log", log, raising=False)
+    monkeypatch.setattr(Admin, "dice", random.Random(0), raising=False)
+    producer: Any = Producer(log, random.Random(0), 0)
+    sizes = []
+
+    def batch(count: int) -> bytes:
+        sizes.append(len(filler_batch(count)))
+        return _FILLER
+
+    fill(
+        producer,
+        replace(task, pace=replace(task.pace, batch_bytes=limit)),
+        TargetLog(task, Admin({})),
+        250_000,
+        batch=batch,
+    )
+    assert sizes
+    assert max(sizes) <= limit + 1024
+    assert len(log.entries) == log.start == 250_000
+
+
 @pytest.mark.parametrize("count", [1, 63, 64, 65, 8191, 8192, 8193, 20_000])
 def test_fillers_are_records_without_anything(count: int) -> None:
     """As kafka-python reads them; the batch has a right CRC when it has a producer."""

@@ -1,0 +1,118 @@
+"""`--offsets exact`: each record at its source offset, for random logs, before and after the cleaner."""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from support.backups.build_backup import Backup, TopicSpec, records
+from support.restores.cases import Case, Row, ends_of, last_offset, read_with_offsets, rows_of, starts_of
+
+from tandem.backup_avro.errors import RefusedError
+from tandem.backup_avro.record.current import Record
+from tandem.spark_jobs.restore.load.load_task import LoadPace
+from tandem.spark_jobs.restore.plan.offset_mode import OffsetMode
+from tandem.spark_jobs.restore.plan.options import RestoreOptions
+from tandem.spark_jobs.restore.plan.plan import TopicNaming
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
+
+_PARTITIONS = 24
+_CLEANED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
+_FILLER: Row = (-1, None, None, ())
+
+
+def _random_log(dice: random.Random, topic: str, partition: int) -> list[Record]:
+    if dice.random() < 0.15:
+        return []
+    offset, offsets = dice.choice([0, 0, 1, 50, 3_000, 700_000]), []
+    for _ in range(dice.choice([1, 2, 60, 300])):
+        offsets.append(offset)
+        offset += dice.choice([1, 1, 1, 1, 2, 2, 30, 4_000, 250_000] if dice.random() < 0.1 else [1, 1, 2])
+    last = offsets[-1] if dice.random() < 0.3 else -1
+    return records(topic, partition, offsets, tombstones=[last, *dice.sample(offsets, len(offsets) // 10)])
+
+
+def _backup(case: Case, topic: str, logs: list[list[Record]], config: dict[str, str] = _CLEANED) -> None:
+    dice = random.Random(topic)
+    spec = TopicSpec(topic, partitions=len(logs), config=config)
+    backup = Backup.claim(case.store, topics=[spec], block_records=50)
+    for items in logs:
+        cut = dice.randint(0, len(items))
+        for some in (items[:cut], items[cut:]):
+            if some:
+                backup.commit(some)
+    backup.complete()
+
+
+def _restored(case: Case, target: str, **options: Any) -> None:
+    pace = LoadPace(batch_records=40, commit_bytes=4_000)
+    options = {"offsets": OffsetMode.EXACT, "pace": pace, **options}
+    report = case.restore(RestoreOptions(naming=TopicNaming(only=target), **options))
+    assert report.mismatches == ()
+
+
+def test_each_record_lies_at_its_source_offset(case: Case, topic_name: str) -> None:
+    """A filler at each offset between them, nothing below the first and nothing behind the last."""
+    dice = random.Random(topic_name)
+    logs = [_random_log(dice, topic_name, number) for number in range(_PARTITIONS)]
+    _backup(case, topic_name, logs)
+    target = f"{topic_name}.restored"
+    _restored(case, target)
+    bootstrap = case.kafka.bootstrap
+    starts, ends = starts_of(bootstrap, target), ends_of(bootstrap, target)
+    for number, items in enumerate(logs):
+        if not items:
+            assert (starts[number], ends[number]) == (0, 0)
+            continue
+        found = read_with_offsets(bootstrap, target, number)
+        wanted = list(zip((item.offset for item in items), rows_of(items), strict=True))
+        assert [one for one in found if one[1] != _FILLER] == wanted
+        assert [offset for offset, _ in found] == list(range(items[0].offset, items[-1].offset + 1))
+        assert (starts[number], ends[number]) == (items[0].offset, items[-1].offset + 1)
+        assert last_offset(bootstrap, target, number) == ends[number] - 1
+
+
+def test_what_can_not_be_exact_is_refused(case: Case, topic_name: str) -> None:
+    """A topic that is not compacted in the end, and one whose offsets do not begin at 0."""
+    _backup(case, topic_name, [records(topic_name, 0, range(0, 50, 2))])
+    target = f"{topic_name}.restored"
+    with pytest.raises(RefusedError) as refused:
+        _restored(case, target, topic_config={"cleanup.policy": "delete"})
+    assert refused.value.code == "TDM-R118"
+    with pytest.raises(RefusedError) as refused:
+        _restored(case, target, append=True)
+    assert refused.value.code == "TDM-R118"
+    assert not case.target.look([target])
+
+
+def test_the_cleaner_removes_the_fillers(case: Case, topic_name: str) -> None:
+    """As soon as the segment is closed, and what is left is what compaction leaves of the source, at its offsets."""
+    dice = random.Random(topic_name)
+    offsets = sorted(dice.sample(range(3_000, 9_000), 400))
+    items = [
+        replace(item, key=b"k%d" % dice.randint(0, 150))
+        for item in records(topic_name, 0, offsets, tombstones=offsets[::9])
+    ]
+    _backup(case, topic_name, [items], {**_CLEANED, "segment.ms": "1000"})
+    target = f"{topic_name}.restored"
+    _restored(case, target)
+    bootstrap = case.kafka.bootstrap
+    wanted = list(zip(offsets, rows_of(items), strict=True))
+    before = read_with_offsets(bootstrap, target, 0)
+    assert [one for one in before if one[1] != _FILLER] == wanted
+    assert len(before) == offsets[-1] + 1 - offsets[0]
+    producer = Producer(case.props)
+    producer.produce(target, key=b"new", value=b"v", partition=0)
+    assert producer.flush(30) == 0
+    newest = {item.key: item.offset for item in items}
+    left = [one for one in wanted if newest[one[1][1]] == one[0]]
+    deadline = time.monotonic() + 60
+    while (found := read_with_offsets(bootstrap, target, 0))[:-1] != left:
+        assert time.monotonic() < deadline, (len(found), len(left))
+        time.sleep(0.5)
+    assert (found[-1][0], found[-1][1][1]) == (offsets[-1] + 1, b"new")
