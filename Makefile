@@ -17,7 +17,7 @@ CORE = $(shell sed -n '/test_selection = /,/^]/s/^ *"\(tests[^"]*\)",$$/\1/p' te
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test test-all coverage mutation bench chart-test chart-golden chart-schema walk image-dry-run simulate planted fuzz damage forgeries chaos kills readers spark-versions roles model-check broker-matrix diagrams screenshots lint sandbox clean soak lock audit sbom licences wheel
+.PHONY: help setup demo check test test-all coverage mutation bench bench-keyed chart-test chart-golden chart-schema walk image-dry-run simulate planted fuzz damage forgeries chaos kills readers spark-versions roles model-check broker-matrix diagrams screenshots lint sandbox clean soak lock audit sbom licences wheel
 
 help: ## Say what can be made
 	@echo "Needs Python 3.11 or newer, Java 17 or newer and a network for the first time; the rest it gets by itself."
@@ -123,6 +123,11 @@ model-check: setup ## Exhaust the models of the handover, then take each guard a
 
 bench: setup ## Catch-up, restore and verify against baselines of the same run on a broker of its own, an hour; QUICK=1 for the main cases
 	@$(BIN)/python -m bench $(if $(QUICK),--quick)
+
+bench-keyed: setup ## A sweep of one large partition in memory and by a shuffle, 1 and 10 million records, minutes; FOLDER=… keeps them
+	@folder=$(or $(FOLDER),$$(mktemp -d)); for millions in 1 10; do for keys in twice once; do for strategy in memory shuffle; do \
+		echo "$$millions million records, keys $$keys, $$strategy"; $(BIN)/python -m bench.cases.keyed $$millions $$strategy $$folder $$keys || exit 1; \
+	done; done; done
 
 screenshots: setup ## Photograph the status page of a real pair in three states for docs/images; needs chromium, minutes
 	@$(BIN)/python -c 'import PIL' 2>/dev/null || bash scripts/install-locked.sh $(BIN)/python screenshots

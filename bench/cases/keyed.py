@@ -1,10 +1,11 @@
-"""The superseded records of one large partition: `python -m bench.cases.keyed MILLIONS STRATEGY FOLDER`.
+"""The superseded records of one large partition: `python -m bench.cases.keyed MILLIONS STRATEGY FOLDER [KEYS]`.
 
 STRATEGY is `memory`, one task that remembers all keys, or `shuffle`, on Spark's `local[2]` with a driver of 1 GB. The
-partition has so many million records of about 100 bytes, each key twice, in objects of 500,000 records, and is made in
-FOLDER if it is not there. Nothing is rewritten: that costs the same in both. Spark is started before the clock is.
-Memory is the most that was resident: `driver` of this process, `worker` of the largest Python worker, `jvm` of Java,
-`all` the sum over all processes.
+partition has so many million records of about 100 bytes in objects of 500,000 records, and is made in FOLDER if it is
+not there. KEYS is `twice`, each key has two records (the default), or `once`, one record in twenty is superseded.
+Nothing is rewritten: that costs the same in both. Spark is started before the clock is. Memory is the most that was
+resident: `driver` of this process, `worker` of the largest Python worker, `jvm` of Java, `all` the sum over all
+processes.
 """
 
 from __future__ import annotations
@@ -30,12 +31,15 @@ _MILLION = 1_000_000
 _OBJECT = 500_000
 _BLOCK = 2000
 _SYNC = bytes(16)
+#: Of so many records in the second half, one repeats a key of the first half.
+_REPEATS = {"twice": 1, "once": 10}
 _KEY = PartitionKey("AAAAAAAAAAAAAAAAAAAAAA", 0)
 
 
 def main() -> None:
     """Run once."""
     records, strategy, folder = int(float(sys.argv[1]) * _MILLION), sys.argv[2], Path(sys.argv[3])
+    repeats = _REPEATS[sys.argv[4] if len(sys.argv) > 4 else "twice"]
     address = StoreAddress(root=folder.resolve().as_uri(), settings=reading())
     task = SweepTask(
         folder=("bench", "a", 1),
@@ -44,13 +48,13 @@ def main() -> None:
         opening=Opening(isolation_level="read_uncommitted", codec=Codec.ZSTANDARD.value, sync=_SYNC.hex()),
         horizon=records,
         settled=records,
-        pieces=tuple(_piece(folder, first, records) for first in range(0, records, _OBJECT)),
+        pieces=tuple(_piece(folder, first, records, repeats) for first in range(0, records, _OBJECT)),
         rules=SweepRules(horizon=0, min_gain=0.0, most_tombstones=0),
     )
     if strategy == "memory":
         began, cpu = time.perf_counter(), tree_cpu_s()
         [swept] = sweep_all(address.open(), [task], write=False)
-        _report(swept, records, began, cpu)
+        _report(swept, records, repeats, began, cpu)
         return
     with session("local[2,4]", extra={"spark.driver.memory": "1g"}) as spark:
         context = spark.sparkContext
@@ -59,28 +63,29 @@ def main() -> None:
         [swept] = sweep_by_key(
             address, [task], write=False, shuffle=shuffle_on(context), parallelism=context.defaultParallelism
         )
-        _report(swept, records, began, cpu)
+        _report(swept, records, repeats, began, cpu)
 
 
-def _report(swept: Swept, records: int, began: float, cpu: float) -> None:
+def _report(swept: Swept, records: int, repeats: int, began: float, cpu: float) -> None:
     seconds = time.perf_counter() - began
-    if swept.error is not None or swept.records * 2 != records:
-        raise RuntimeError(f"{swept.records} of {records} records are superseded, not half of them: {swept.error}")
+    expected = records // (2 * repeats)
+    if swept.error is not None or swept.records != expected:
+        raise RuntimeError(f"{swept.records} of {records} records are superseded, not {expected}: {swept.error}")
     run = Run(records=records, bytes=swept.read, seconds=seconds, cpu_s=tree_cpu_s() - cpu, peak_mb=0.0)
     for name, peak in peaks_mb().items():
         report(replace(run, peak_mb=peak), name)
 
 
-def _piece(folder: Path, first: int, records: int) -> SweepPiece:
-    """Return one object as a piece; make it if it is not there. The second half of the records repeats all keys."""
-    path = folder / f"{records}" / f"{first:020}.avro"
+def _piece(folder: Path, first: int, records: int, repeats: int) -> SweepPiece:
+    """Return one object as a piece; make it if it is not there. The second half of the records repeats keys."""
+    path = folder / f"{records}-{repeats}" / f"{first:020}.avro"
     end = min(first + _OBJECT, records)
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         data = bytearray(encode_header(codec=Codec.ZSTANDARD, sync=_SYNC))
         for begin in range(first, end, _BLOCK):
             count = min(_BLOCK, end - begin)
-            body = b"".join(_record(offset, records) for offset in range(begin, begin + count))
+            body = b"".join(_record(offset, records, repeats) for offset in range(begin, begin + count))
             data += encode_block(body, count, codec=Codec.ZSTANDARD, sync=_SYNC, level=None)
         path.write_bytes(data)
     stored = path.read_bytes()
@@ -95,15 +100,15 @@ def _piece(folder: Path, first: int, records: int) -> SweepPiece:
         start=len(encode_header(codec=Codec.ZSTANDARD, sync=_SYNC)),
         end=len(stored),
     )
-    key = f"{records}/{path.name}"
+    key = f"{records}-{repeats}/{path.name}"
     item = StoredObject(key=key, journal=False, bytes=len(stored), sha256=sha256_hex(stored), parts=(part,))
     return SweepPiece(item=item, part=part, movable=True)
 
 
-def _record(offset: int, records: int) -> bytes:
+def _record(offset: int, records: int, repeats: int) -> bytes:
     # Neighbours in one half are far apart in the other, as keys are that change at random.
     half = records // 2
-    number = offset if offset < half else (offset - half) * 7_919 % half
+    number = offset if offset < half or offset % repeats else (offset - half) * 7_919 % half
     return encode(
         Record(
             topic="customers",

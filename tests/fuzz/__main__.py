@@ -125,8 +125,9 @@ def _play(share: tuple[int, int]) -> tuple[int, collections.Counter[str], str | 
             state = rng.randbytes(32)
             hashes = bodies.advanced(plain, job, state), bodies.advanced(fast, job, state)
             spans = bodies.spanned(plain, job), bodies.spanned(fast, job)
+            keys = bodies.keyed(plain, job), bodies.keyed(fast, job)
             counts[str(expected[0])] += 1
-            one, other = (expected, hashes[0], spans[0]), (got, hashes[1], spans[1])
+            one, other = (expected, hashes[0], spans[0], keys[0]), (got, hashes[1], spans[1], keys[1])
             if one != other:
                 return seed, counts, f"{job}\nplain:    {one}\ncompiled: {other}"
             continue

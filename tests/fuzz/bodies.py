@@ -85,6 +85,15 @@ def spanned(worker: BodyWorker, job: Job) -> Outcome:
     return ("read", *found)
 
 
+def keyed(worker: BodyWorker, job: Job) -> Outcome:
+    """Return the records with keys of a body below the end of the job, or the words in which it was refused."""
+    below = (1 << 63) - 1 if job.until is None else job.until
+    try:
+        return ("read", *worker.keyed_records(job.body, job.count, below=below))
+    except DamagedError as error:
+        return ("damaged", *error.args, error.remedy)
+
+
 def turned(worker: BodyWorker, job: Job, layout: LayoutV1, *, empty_as_null: bool) -> Outcome:
     """Return what becomes of a body of version 1, or the words in which it was refused."""
     try:

@@ -79,7 +79,7 @@ def sweep_here(store: ObjectStore, tasks: Sequence[SweepTask], *, write: bool, h
             write=write,
             shuffle=shuffle_here,
             parallelism=3,
-            limits=KeyedLimits(range_bytes=300, folded_keys=2, bucket_rows=20, bucket_keys=10, hash_bits=hash_bits),
+            limits=KeyedLimits(range_bytes=300, folded_keys=2, bucket_keys=10, hash_bits=hash_bits),
         ),
     )
 

@@ -6,6 +6,7 @@ the same bytes, says what it is. No byte is read before it is known to be there;
 what is left before it is used. All functions want the encoded topic and partition that every record must begin with.
 """
 
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memcpy, memset
@@ -849,3 +850,182 @@ def stamp(bytearray data, int64_t producer_id, int32_t producer_epoch, int32_t b
         put32(at + PRODUCER_AT + 10, <uint32_t>base_sequence)
         at[COVERED_AT + 1] = at[COVERED_AT + 1] & ~TRANSACTIONAL | (TRANSACTIONAL if transactional else 0)
         put32(at + CRC_AT, tandem_crc32c(at + COVERED_AT, size - COVERED_AT, _crc_hardware))
+
+
+cdef packed struct KeyedRow:
+    # See `body_operations.KeyedRecords`.
+    int64_t offset
+    uint32_t record
+    uint32_t size
+    uint32_t length
+    uint32_t tombstone
+
+
+def keyed_records(const uint8_t[::1] data, int64_t count, bytes head, int64_t below):
+    """Return (rows, keys) of the records with a key and an offset below `below`, or None if something is wrong."""
+    cdef const uint8_t *at
+    cdef const uint8_t *begin
+    cdef const uint8_t *end
+    cdef size_t size = data.shape[0]
+    cdef Head wanted
+    cdef Span span
+    cdef Buffer rows, keys
+    cdef KeyedRow row
+    cdef int64_t record = 0
+    cdef Verdict verdict = FINE
+    if count <= 0 or not size or <uint64_t>count > size or size > <size_t>INT_MAX:
+        return None
+    wanted.data, wanted.size = head, len(head)
+    memset(&rows, 0, sizeof(Buffer))
+    memset(&keys, 0, sizeof(Buffer))
+    at = &data[0]
+    end = at + size
+    try:
+        with nogil:
+            while record < count:
+                begin = at
+                at = read(at, end, &wanted, &span)
+                if at == NULL:
+                    break
+                if span.key_at != NULL and span.offset < below:
+                    row.offset, row.record, row.size = span.offset, <uint32_t>record, <uint32_t>(at - begin)
+                    row.length, row.tombstone = <uint32_t>(span.key_end - span.key), span.value_at == NULL
+                    verdict = make_room(&rows, sizeof(KeyedRow))
+                    if verdict == FINE:
+                        verdict = make_room(&keys, row.length)
+                    if verdict != FINE:
+                        break
+                    memcpy(rows.data + rows.size, &row, sizeof(KeyedRow))
+                    memcpy(keys.data + keys.size, span.key, row.length)
+                    rows.size += sizeof(KeyedRow)
+                    keys.size += row.length
+                record += 1
+        if verdict == NO_MEMORY:
+            raise MemoryError
+        if at != end:
+            return None
+        return (<const char *>rows.data)[: rows.size], (<const char *>keys.data)[: keys.size]
+    finally:
+        free(rows.data)
+        free(keys.data)
+
+
+cdef inline uint64_t turned(uint64_t value, int by) noexcept nogil:
+    return value << by | value >> (64 - by)
+
+
+cdef inline void sip_round(uint64_t *v) noexcept nogil:
+    v[0] += v[1]
+    v[2] += v[3]
+    v[1] = turned(v[1], 13) ^ v[0]
+    v[3] = turned(v[3], 16) ^ v[2]
+    v[0] = turned(v[0], 32)
+    v[2] += v[1]
+    v[0] += v[3]
+    v[1] = turned(v[1], 17) ^ v[2]
+    v[3] = turned(v[3], 21) ^ v[0]
+    v[2] = turned(v[2], 32)
+
+
+cdef inline uint64_t little(const uint8_t *at, size_t size) noexcept nogil:
+    cdef uint64_t value = 0
+    while size:
+        size -= 1
+        value = value << 8 | at[size]
+    return value
+
+
+cdef uint64_t sip_hash(const uint8_t *data, size_t size, uint64_t low, uint64_t high) noexcept nogil:
+    """SipHash-2-4 (Aumasson, Bernstein 2012)."""
+    cdef uint64_t[4] v
+    cdef uint64_t word
+    cdef size_t left = size
+    v[0] = low ^ <uint64_t>0x736F6D6570736575
+    v[1] = high ^ <uint64_t>0x646F72616E646F6D
+    v[2] = low ^ <uint64_t>0x6C7967656E657261
+    v[3] = high ^ <uint64_t>0x7465646279746573
+    while left >= 8:
+        word = little(data, 8)
+        v[3] ^= word
+        sip_round(v)
+        sip_round(v)
+        v[0] ^= word
+        data += 8
+        left -= 8
+    word = <uint64_t>(size & 0xFF) << 56 | little(data, left)
+    v[3] ^= word
+    sip_round(v)
+    sip_round(v)
+    v[0] ^= word
+    v[2] ^= 0xFF
+    sip_round(v)
+    sip_round(v)
+    sip_round(v)
+    sip_round(v)
+    return v[0] ^ v[1] ^ v[2] ^ v[3]
+
+
+def newest_equal(bytes keys, const int64_t[::1] begins, const uint32_t[::1] lengths, bytes secret, int bits):
+    """Return (newest, hashes) of keys as `BodyWorker.newest_equal` does."""
+    cdef const uint8_t *data = keys
+    cdef int64_t size = len(keys), rows = begins.shape[0], row
+    cdef uint64_t low = little(secret, 8), high = little(<const uint8_t *>secret + 8, 8)
+    cdef uint64_t mask = ~<uint64_t>0 >> (64 - bits)
+    cdef uint64_t places = 16, at
+    cdef uint32_t first
+    if len(secret) != 16 or not 0 < bits <= 64 or lengths.shape[0] != rows or rows >= INT_MAX:
+        raise ValueError("a secret has 16 bytes, a hash 1 to 64 bits, and each key a length")
+    for row in range(rows):
+        if begins[row] < 0 or begins[row] > size or lengths[row] > size - begins[row]:
+            raise ValueError("a key lies outside of the keys")
+    while places < 2 * <uint64_t>rows:
+        places *= 2
+    cdef bytearray found = bytearray(4 * rows), hashed = bytearray(8 * rows)
+    cdef bytearray latest = bytearray(4 * rows), table = bytearray(4 * places)
+    if not rows:
+        return b"", b""
+    cdef uint32_t *firsts = <uint32_t *><char *>found
+    cdef uint64_t *hashes = <uint64_t *><char *>hashed
+    cdef uint32_t *newest = <uint32_t *><char *>latest
+    cdef uint32_t *known = <uint32_t *><char *>table  # the first row of a key, plus 1
+    with nogil:
+        for row in range(rows):
+            hashes[row] = sip_hash(data + begins[row], lengths[row], low, high) & mask
+            at = hashes[row] & (places - 1)
+            while True:
+                if not known[at]:
+                    known[at] = <uint32_t>row + 1
+                    first = <uint32_t>row
+                    break
+                first = known[at] - 1
+                if (
+                    hashes[first] == hashes[row]
+                    and lengths[first] == lengths[row]
+                    and not memcmp(data + begins[first], data + begins[row], lengths[row])
+                ):
+                    break
+                at = (at + 1) & (places - 1)
+            firsts[row] = first
+            newest[first] = <uint32_t>row
+        for row in range(rows):
+            firsts[row] = newest[firsts[row]]
+    return bytes(found), bytes(hashed)
+
+
+def gathered(bytes keys, const int64_t[::1] begins, const uint32_t[::1] lengths):
+    """Return some keys one after the other, as `BodyWorker.gathered` does."""
+    cdef const uint8_t *data = keys
+    cdef int64_t size = len(keys), rows = begins.shape[0], row, total = 0
+    if lengths.shape[0] != rows:
+        raise ValueError("each key has a length")
+    for row in range(rows):
+        if begins[row] < 0 or begins[row] > size or lengths[row] > size - begins[row]:
+            raise ValueError("a key lies outside of the keys")
+        total += lengths[row]
+    cdef bytes found = PyBytes_FromStringAndSize(NULL, total)
+    cdef uint8_t *to = <uint8_t *><char *>found
+    with nogil:
+        for row in range(rows):
+            memcpy(to, data + begins[row], lengths[row])
+            to += lengths[row]
+    return found

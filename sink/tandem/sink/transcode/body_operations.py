@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from tandem.backup_avro.record.record_spans import Span
 from tandem.backup_avro.record.version_1 import ConvertedBody, LayoutV1
 from tandem.sink.transcode.batch import Compression
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Longs = NDArray[np.int64]
+    Lengths = NDArray[np.uint32]
+
+KEYED_ROW_FORMAT: Final = "<qIIII"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +69,26 @@ class BodySurvey:
     disorder: tuple[int, int] | None
 
 
+class KeyedRecords(NamedTuple):
+    """The records of a body that have a key, in its order.
+
+    `rows` holds `KEYED_ROW_FORMAT` for each: offset, number in the body, bytes of the record and of its key, and
+    whether it is a tombstone. `keys` holds the keys one after the other.
+    """
+
+    rows: bytes
+    keys: bytes
+
+
+class NewestEqual(NamedTuple):
+    """For each of many keys: the number of the last key that is equal to it (uint32), and its hash (uint64)."""
+
+    newest: bytes
+    hashes: bytes
+
+
 class BodyWorker(Protocol):
-    """Works on bodies, the `count` uncompressed records of blocks, and on batches built from them.
+    """Works on bodies, the `count` uncompressed records of blocks, on their keys, and on batches built from them.
 
     Stateless and thread-safe.
     """
@@ -95,6 +122,21 @@ class BodyWorker(Protocol):
 
     def spans(self, body: bytes, count: int) -> Iterator[Span]:
         """See `backup_avro.record.record_spans.spans`."""
+        ...
+
+    def keyed_records(self, body: bytes, count: int, *, below: int) -> KeyedRecords:
+        """Return the records with a key and an offset below `below`. Raises DamagedError."""
+        ...
+
+    def newest_equal(self, keys: bytes, begins: Longs, lengths: Lengths, *, secret: bytes, bits: int) -> NewestEqual:
+        """Compare keys, byte by byte: key n is the `lengths[n]` bytes of `keys` from `begins[n]` on.
+
+        The hashes are the lowest `bits` of SipHash-2-4 with a `secret` of 16 bytes.
+        """
+        ...
+
+    def gathered(self, keys: bytes, begins: Longs, lengths: Lengths) -> bytes:
+        """Return the keys that begin there and have these lengths, one after the other."""
         ...
 
     def modern(self, body: bytes, count: int, layout: LayoutV1, *, empty_as_null: bool) -> ConvertedBody:

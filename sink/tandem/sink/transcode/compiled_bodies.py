@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tandem.backup_avro.errors import DamagedError
 from tandem.backup_avro.record import version_1
@@ -12,10 +12,13 @@ from tandem.backup_avro.record.binary_reader import BinaryReader
 from tandem.backup_avro.record.record_spans import Span, spans
 from tandem.backup_avro.record.varint import LONG_MAX
 from tandem.backup_avro.record.version_1 import ConvertedBody, LayoutV1
-from tandem.sink.transcode import _bodies, avro_to_batch, content_hash
+from tandem.sink.transcode import _bodies, avro_to_batch, content_hash, plain_bodies
 from tandem.sink.transcode import batch as layout
 from tandem.sink.transcode.batch import Compression
-from tandem.sink.transcode.body_operations import BodySurvey, BuiltBatch, HashState
+from tandem.sink.transcode.body_operations import BodySurvey, BuiltBatch, HashState, KeyedRecords, NewestEqual
+
+if TYPE_CHECKING:
+    from tandem.sink.transcode.body_operations import Lengths, Longs
 
 #: A record begins with its topic (at most 249 bytes and their length) and partition.
 _HEAD_BYTES: Final = 300
@@ -133,6 +136,20 @@ class CompiledBodies:
             done += len(some)
         if done < count or at != len(body):
             yield from islice(spans(body, count), done, None)
+
+    def keyed_records(self, body: bytes, count: int, *, below: int) -> KeyedRecords:
+        """See `BodyWorker.keyed_records`."""
+        place = _place(body[:_HEAD_BYTES])
+        found = None if place is None else _bodies.keyed_records(body, count, place[0], below)
+        return plain_bodies.keyed_records(body, count, below) if found is None else KeyedRecords(*found)
+
+    def newest_equal(self, keys: bytes, begins: Longs, lengths: Lengths, *, secret: bytes, bits: int) -> NewestEqual:
+        """See `BodyWorker.newest_equal`."""
+        return NewestEqual(*_bodies.newest_equal(keys, begins, lengths, secret, bits))
+
+    def gathered(self, keys: bytes, begins: Longs, lengths: Lengths) -> bytes:
+        """See `BodyWorker.gathered`."""
+        return _bodies.gathered(keys, begins, lengths)
 
     def modern(self, body: bytes, count: int, layout: LayoutV1, *, empty_as_null: bool) -> ConvertedBody:
         """See `backup_avro.record.version_1.modern`."""

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import struct
+from array import array
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
 
 from tandem.backup_avro.record import version_1
 from tandem.backup_avro.record.record_spans import Span, spans
 from tandem.backup_avro.record.version_1 import ConvertedBody, LayoutV1
 from tandem.sink.transcode import avro_to_batch, content_hash
 from tandem.sink.transcode.batch import Compression, with_producer
-from tandem.sink.transcode.body_operations import BodySurvey, BuiltBatch, HashState
+from tandem.sink.transcode.body_operations import (
+    KEYED_ROW_FORMAT,
+    BodySurvey,
+    BuiltBatch,
+    HashState,
+    KeyedRecords,
+    NewestEqual,
+)
 from tandem.sink.transcode.transcoder_result import REFERENCE
+
+if TYPE_CHECKING:
+    from tandem.sink.transcode.body_operations import Lengths, Longs
+
+_WORD: Final = (1 << 64) - 1
 
 
 class PlainBodies:
@@ -53,6 +68,23 @@ class PlainBodies:
         """See `backup_avro.record.record_spans.spans`."""
         return spans(body, count)
 
+    def keyed_records(self, body: bytes, count: int, *, below: int) -> KeyedRecords:
+        """See `keyed_records`."""
+        return keyed_records(body, count, below)
+
+    def newest_equal(self, keys: bytes, begins: Longs, lengths: Lengths, *, secret: bytes, bits: int) -> NewestEqual:
+        """See `BodyWorker.newest_equal`."""
+        found = _keys_at(keys, begins, lengths)
+        newest = {key: number for number, key in enumerate(found)}
+        hashes = {key: sip_hash(key, secret) & (1 << bits) - 1 for key in newest}
+        return NewestEqual(
+            array("I", [newest[key] for key in found]).tobytes(), array("Q", [hashes[key] for key in found]).tobytes()
+        )
+
+    def gathered(self, keys: bytes, begins: Longs, lengths: Lengths) -> bytes:
+        """See `BodyWorker.gathered`."""
+        return b"".join(_keys_at(keys, begins, lengths))
+
     def modern(self, body: bytes, count: int, layout: LayoutV1, *, empty_as_null: bool) -> ConvertedBody:
         """See `backup_avro.record.version_1.modern`."""
         return version_1.modern(body, count, layout, empty_as_null=empty_as_null)
@@ -68,3 +100,48 @@ class PlainBodies:
             base_sequence=base_sequence,
             transactional=transactional,
         )
+
+
+def keyed_records(body: bytes, count: int, below: int) -> KeyedRecords:
+    """See `BodyWorker.keyed_records`."""
+    rows, keys = bytearray(), bytearray()
+    for number, span in enumerate(spans(body, count)):
+        if span[5] >= 0 and span[2] < below:
+            key = body[span[6] : span[7]]
+            rows += struct.pack(KEYED_ROW_FORMAT, span[2], number, span[12] - span[1], len(key), span[8] < 0)
+            keys += key
+    return KeyedRecords(bytes(rows), bytes(keys))
+
+
+def _keys_at(keys: bytes, begins: Longs, lengths: Lengths) -> list[bytes]:
+    return [keys[at : at + size] for at, size in zip(begins.tolist(), lengths.tolist(), strict=True)]
+
+
+def sip_hash(data: bytes, secret: bytes) -> int:
+    """Return SipHash-2-4 of data (Aumasson, Bernstein 2012), with a secret of 16 bytes, as an integer of 64 bits."""
+    low, high = (int.from_bytes(half, "little") for half in (secret[:8], secret[8:]))
+    state = [low ^ 0x736F6D6570736575, high ^ 0x646F72616E646F6D, low ^ 0x6C7967656E657261, high ^ 0x7465646279746573]
+    padded = data + bytes(7 - len(data) % 8) + bytes([len(data) & 0xFF])
+    for (word,) in struct.iter_unpack("<Q", padded):
+        state[3] ^= word
+        _sip_rounds(state, 2)
+        state[0] ^= word
+    state[2] ^= 0xFF
+    _sip_rounds(state, 4)
+    return state[0] ^ state[1] ^ state[2] ^ state[3]
+
+
+def _sip_rounds(state: list[int], rounds: int) -> None:
+    one, two, three, four = state
+    for _ in range(rounds):
+        one, three = one + two & _WORD, three + four & _WORD
+        two, four = _turned(two, 13) ^ one, _turned(four, 16) ^ three
+        one, three = _turned(one, 32), three + two & _WORD
+        one = one + four & _WORD
+        two, four = _turned(two, 17) ^ three, _turned(four, 21) ^ one
+        three = _turned(three, 32)
+    state[:] = one, two, three, four
+
+
+def _turned(value: int, by: int) -> int:
+    return (value << by | value >> 64 - by) & _WORD

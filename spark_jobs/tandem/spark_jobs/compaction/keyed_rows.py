@@ -1,23 +1,26 @@
-"""Rows that stand for records with keys: a keyed hash in place of the key, and no value. Packed in columns.
+"""Packed rows that stand for records with keys: their keys and where they are, and no values.
 
-A keyed pass sends one row for each record that it can't judge alone. The hash depends on a random key of the run, so
-nobody can prepare keys that collide or fall into one bucket. Rows with equal hashes may still belong to different keys:
-a pass that decides what is deleted compares the keys themselves afterwards.
+A keyed pass sends such rows to buckets by a hash of the key, and compares the keys in each bucket byte by byte: equal
+hashes prove nothing. The hash depends on a random secret of the run, so nobody can prepare keys that fall into one
+bucket. Compiled code goes through the keys; a row is never an object of Python.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from hashlib import blake2b
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-#: One row, 32 bytes: the halves of the hash, where the record is (ascending by age within a place), the number of the
-#: place (a partition), and flags that the pass defines.
-ROW: Final = np.dtype([("low", "<u8"), ("high", "<u8"), ("at", "<u8"), ("place", "<u4"), ("flags", "<u4")])
+from tandem.sink.transcode.body_operations import NewestEqual
+from tandem.sink.transcode.implementation_choice import best_bodies
+
+#: One row, 24 bytes: where the record is (ascending by age within a place), the number of the place (a partition), the
+#: bytes of the record and of its key, and flags that the pass defines.
+ROW: Final = np.dtype([("at", "<u8"), ("place", "<u4"), ("size", "<u4"), ("length", "<u4"), ("flags", "<u4")])
 
 Rows = np.ndarray[Any, np.dtype[Any]]
 
@@ -27,61 +30,65 @@ def buckets_for(rows: int, *, at_least: int, bucket_rows: int) -> int:
     return max(1, at_least, -(-rows // bucket_rows))
 
 
+class KeyedRows(NamedTuple):
+    """Rows, and their keys one after the other."""
+
+    rows: Rows
+    keys: bytes
+
+    def picked(self, numbers: Rows) -> KeyedRows:
+        """Return the rows with these numbers, in the order of the numbers."""
+        lengths = self.rows["length"][numbers]
+        return KeyedRows(self.rows[numbers], best_bodies().gathered(self.keys, self._begins()[numbers], lengths))
+
+    def packed(self) -> tuple[bytes, bytes]:
+        """Return what a message holds."""
+        return self.rows.tobytes(), self.keys
+
+    def _begins(self) -> Rows:
+        lengths: Rows = self.rows["length"]
+        begins: Rows = np.cumsum(lengths, dtype=np.int64) - lengths
+        return begins
+
+
+def joined(parts: Iterable[KeyedRows]) -> KeyedRows:
+    """Return the rows of all parts."""
+    rows, keys = [np.empty(0, ROW)], []
+    for part in parts:
+        rows.append(part.rows)
+        keys.append(part.keys)
+    return KeyedRows(np.concatenate(rows), b"".join(keys))
+
+
+def unpacked(messages: Iterable[tuple[bytes, bytes]]) -> KeyedRows:
+    """Return the rows of packed messages, in their order."""
+    return joined(KeyedRows(np.frombuffer(rows, ROW), keys) for rows, keys in messages)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyedHash:
-    """Hashes keys to 16 bytes by BLAKE2b with the run's `secret`. Tests use few `bits`, so that keys collide."""
+    """Hashes keys by SipHash with the run's `secret` of 16 bytes. Tests use few `bits`, so that hashes collide."""
 
-    secret: bytes
-    bits: int = 128
+    secret: bytes = field(default_factory=lambda: secrets.token_bytes(16), repr=False)
+    bits: int = 64
 
-    def of(self, keys: Iterable[bytes]) -> Rows:
-        """Return the hashes of keys, each in two halves of 64 bits."""
-        begun = blake2b(digest_size=_HASH_BYTES, key=self.secret)
-        digests = []
-        for key in keys:
-            one = begun.copy()
-            one.update(key)
-            digests.append(one.digest())
-        halves = np.frombuffer(b"".join(digests), dtype="<u8").reshape(-1, 2)
-        if self.bits == _HASH_BITS:
-            return halves
-        kept = np.array([(1 << min(self.bits, 64)) - 1, (1 << max(0, self.bits - 64)) - 1], dtype=np.uint64)
-        return halves & kept
+    def newest(self, found: KeyedRows, numbers: Rows) -> Rows:
+        """Return for each of the rows with these numbers, which of them is the last one that has the same key."""
+        return np.frombuffer(self._compared(found, numbers).newest, np.uint32)
 
+    def deal(self, found: KeyedRows, buckets: int) -> Iterator[tuple[int, KeyedRows]]:
+        """Yield each bucket that keys fall into, with its rows, in their order."""
+        hashes = np.frombuffer(self._compared(found, np.arange(len(found.rows))).hashes, np.uint64)
+        bucket_of = hashes % np.uint64(buckets)
+        order = np.argsort(bucket_of, kind="stable")
+        dealt = found.picked(order)
+        ends = np.searchsorted(bucket_of[order], np.arange(buckets + 1, dtype=np.uint64)).tolist()
+        bytes_before = [0, *np.cumsum(dealt.rows["length"], dtype=np.int64).tolist()]
+        for bucket, (begin, end) in enumerate(pairwise(ends)):
+            if begin < end:
+                yield bucket, KeyedRows(dealt.rows[begin:end], dealt.keys[bytes_before[begin] : bytes_before[end]])
 
-_HASH_BYTES: Final = 16
-_HASH_BITS: Final = 128
-
-
-def rows_of(place: int, halves: Rows, at: Rows, flags: Rows) -> Rows:
-    """Return rows of one place from their columns."""
-    rows = np.empty(len(at), ROW)
-    rows["low"], rows["high"] = halves[:, 0], halves[:, 1]
-    rows["at"], rows["flags"], rows["place"] = at, flags, place
-    return rows
-
-
-def deal(halves: Rows, buckets: int) -> Iterator[tuple[int, Rows]]:
-    """Yield each bucket that hashes fall into, with the numbers of these hashes, ascending."""
-    numbers = halves[:, 0] % np.uint64(buckets)
-    order = np.argsort(numbers, kind="stable")
-    ends = np.searchsorted(numbers[order], np.arange(buckets + 1, dtype=np.uint64)).tolist()
-    for bucket, (begin, end) in enumerate(pairwise(ends)):
-        if begin < end:
-            yield bucket, order[begin:end]
-
-
-def unpack(blobs: Iterable[bytes]) -> Rows:
-    """Return the rows of packed blobs, in their order."""
-    return np.frombuffer(b"".join(blobs), dtype=ROW)
-
-
-def in_company(rows: Rows) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Return which rows share place and hash with another row: a key that has no other row is never among them."""
-    order = np.lexsort((rows["high"], rows["low"], rows["place"]))
-    columns = [rows[name][order] for name in ("place", "low", "high")]
-    same = np.zeros(len(rows) + 1, dtype=bool)
-    same[1:-1] = np.logical_and.reduce([column[1:] == column[:-1] for column in columns])
-    found = np.zeros(len(rows), dtype=bool)
-    found[order] = same[1:] | same[:-1]
-    return found
+    def _compared(self, found: KeyedRows, numbers: Rows) -> NewestEqual:
+        lengths = np.ascontiguousarray(found.rows["length"][numbers])
+        begins = found._begins()[numbers]  # noqa: SLF001 (the same module)
+        return best_bodies().newest_equal(found.keys, begins, lengths, secret=self.secret, bits=self.bits)

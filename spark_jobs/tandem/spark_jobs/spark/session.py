@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 import structlog
 
-from tandem.backup_avro.errors import ConfigError, PermanentError, TandemError, code_in_note
+from tandem.backup_avro.errors import ConfigError, PermanentError, RefusedError, TandemError, code_in_note
 from tandem.sink.process import sourced_secret
 from tandem.spark_jobs.spark import worker_daemon
 from tandem.spark_jobs.spark.class_archive import ClassArchive
@@ -51,12 +51,13 @@ _LOST: Final = (
 _LOST_REMEDY: Final = (
     "give Spark more memory, or run fewer tasks at once (--master 'local[1,4]'); --debug shows the whole story"
 )
+_DISKS: Final = "spark.io.encryption.enabled"
 #: Spark's ports answer only clients that know the session's secret, and encrypt; files that Spark spills are encrypted;
 #: the web page, which has no login, is off.
 _PRIVATE: Final = {
     "spark.authenticate": "true",
     "spark.network.crypto.enabled": "true",
-    "spark.io.encryption.enabled": "true",
+    _DISKS: "true",
     "spark.ui.enabled": "false",
 }
 _SECRET: Final = "spark.authenticate.secret"  # noqa: S105 (a property's name)
@@ -127,6 +128,16 @@ def open_settings(conf: Mapping[str, str]) -> list[str]:
     if _is_on({"spark.ui.enabled": "true", **conf}, "spark.ui.enabled") and not conf.get("spark.ui.filters"):
         left.append("spark.ui.enabled=true")  # without a filter that asks for a login
     return left
+
+
+def require_encrypted_disks(conf: Mapping[str, str]) -> None:
+    """Raise RefusedError if what Spark writes to local disks would lie there in the clear. Pure."""
+    if not _is_on(conf, _DISKS):
+        raise RefusedError(
+            f"a shuffle would write keys of records in the clear to the local disks of Spark: {_DISKS} is not true",
+            code="TDM-P083",
+            remedy=f"set {_DISKS}=true, or remove it from spark-defaults.conf and from --conf of spark-submit",
+        )
 
 
 def _is_on(conf: Mapping[str, str], key: str) -> bool:

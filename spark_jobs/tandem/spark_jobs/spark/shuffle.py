@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tandem.spark_jobs.spark.session import require_encrypted_disks
 from tandem.spark_jobs.spark.worker_log import logged
 
 if TYPE_CHECKING:
@@ -49,9 +50,10 @@ def shuffle_here(shared: Any, stages: Sequence[ShuffleStage]) -> list[Any]:  # n
 
 
 def shuffle_on(context: SparkContext) -> Shuffle:
-    """Return a shuffle that runs on Spark."""
+    """Return a shuffle that runs on Spark. It raises RefusedError if messages would lie on disks in the clear."""
 
     def run(shared: Any, stages: Sequence[ShuffleStage]) -> list[Any]:  # noqa: ANN401 (as above)
+        require_encrypted_disks(dict(context.getConf().getAll()))
         value = context.broadcast(shared)
         try:
             first, *others = stages

@@ -7,13 +7,15 @@ import hashlib
 import itertools
 import json
 import random
+import struct
 import sys
 import tracemalloc
 from pathlib import Path
 
+import numpy as np
 import pytest
 from fuzz import bodies
-from fuzz.bodies import Job, advanced, built, spanned
+from fuzz.bodies import Job, advanced, built, keyed, spanned
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
@@ -23,10 +25,10 @@ from tandem.backup_avro.errors import DamagedError
 from tandem.backup_avro.record.current import Record, decode_body, encode, encode_prefix
 from tandem.sink.transcode import _bodies, content_hash
 from tandem.sink.transcode.batch import Compression
-from tandem.sink.transcode.body_operations import BuiltBatch
+from tandem.sink.transcode.body_operations import KEYED_ROW_FORMAT, BuiltBatch
 from tandem.sink.transcode.compiled_bodies import CompiledBodies
 from tandem.sink.transcode.implementation_choice import best_bodies
-from tandem.sink.transcode.plain_bodies import PlainBodies
+from tandem.sink.transcode.plain_bodies import PlainBodies, sip_hash
 from tandem.sink.transcode.plain_transcoder import ReferenceTranscoder
 
 PLAIN, COMPILED = PlainBodies(), CompiledBodies()
@@ -41,6 +43,7 @@ def same(job: Job) -> bodies.Outcome:
     assert built(COMPILED, job) == expected
     assert advanced(COMPILED, job, STATE) == advanced(PLAIN, job, STATE)
     assert spanned(COMPILED, job) == spanned(PLAIN, job)
+    assert keyed(COMPILED, job) == keyed(PLAIN, job)
     return expected
 
 
@@ -135,6 +138,7 @@ def test_spans_come_some_at_a_time() -> None:
         Job(body=body, count=0),
     ):
         assert spanned(COMPILED, job) == spanned(PLAIN, job)
+    assert keyed(COMPILED, job) == keyed(PLAIN, job)
     tracemalloc.start()
     try:
         places = [COMPILED.spans(body, 9000) for _ in range(10)]
@@ -205,6 +209,65 @@ def test_a_survey_tells_what_the_records_are(records: list[Record], data: st.Dat
     other = encode(Record(topic="other", partition=PARTITION, offset=1))
     assert COMPILED.survey(whole(records) + other, len(records) + 1) is None
     assert PLAIN.survey(whole(records), len(records)) is None
+
+
+@settings(max_examples=200)
+@given(logs(max_size=20), st.integers(0, 40))
+def test_records_with_keys_are_found(records: list[Record], below: int) -> None:
+    """Records without a key, and those from an offset on, are left out; an empty key is one."""
+    wanted = [(n, r) for n, r in enumerate(records) if r.key is not None and r.offset < below]
+    for worker in (PLAIN, COMPILED):
+        found = worker.keyed_records(whole(records), len(records), below=below)
+        assert list(struct.iter_unpack(KEYED_ROW_FORMAT, found.rows)) == [
+            (r.offset, n, len(encode(r)), len(r.key or b""), r.value is None) for n, r in wanted
+        ]
+        assert found.keys == b"".join(r.key or b"" for _, r in wanted)
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(st.binary(max_size=40) | st.sampled_from([b"", b"a", bytes(8)]), max_size=80),
+    st.sampled_from([1, 8, 64]),
+    st.binary(min_size=16, max_size=16),
+    st.randoms(use_true_random=False),
+)
+def test_equal_keys_are_found_whatever_hashes_collide(
+    keys: list[bytes], bits: int, secret: bytes, rng: random.Random
+) -> None:
+    """In any order; and keys are gathered in it."""
+    places = list(zip(keys, itertools.accumulate([0, *map(len, keys)]), strict=False))
+    rng.shuffle(places)
+    begins = np.array([begin for _, begin in places], np.int64)
+    lengths = np.array([len(key) for key, _ in places], np.uint32)
+    order = [key for key, _ in places]
+    for worker in (PLAIN, COMPILED):
+        found = worker.newest_equal(b"".join(keys), begins, lengths, secret=secret, bits=bits)
+        newest = np.frombuffer(found.newest, np.uint32).tolist()
+        assert newest == [len(order) - 1 - order[::-1].index(key) for key in order]
+        hashes = [sip_hash(key, secret) % (1 << bits) for key in order]
+        assert np.frombuffer(found.hashes, np.uint64).tolist() == hashes
+        assert worker.gathered(b"".join(keys), begins, lengths) == b"".join(order)
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"), [(0, 0x726FDB47DD0E0E31), (8, 0x93F5F5799A932462), (15, 0xA129CA6149BE45E5)]
+)
+def test_the_hash_of_keys_is_siphash(size: int, expected: int) -> None:
+    """The vectors of its authors: the secret is 00 to 0f, the text as many bytes from 00 on."""
+    key, secret = bytes(range(size)), bytes(range(16))
+    for worker in (PLAIN, COMPILED):
+        found = worker.newest_equal(key, np.zeros(1, np.int64), np.array([size], np.uint32), secret=secret, bits=64)
+        assert int.from_bytes(found.hashes, "little") == expected
+
+
+@pytest.mark.parametrize(("begin", "length"), [(-1, 1), (0, 4), (3, 1), (4, 0), (1 << 62, 1 << 31)])
+def test_a_key_outside_of_the_keys_is_refused(begin: int, length: int) -> None:
+    """No byte beyond them is read."""
+    place = np.array([begin], np.int64), np.array([length], np.uint32)
+    with pytest.raises(ValueError, match="outside"):
+        COMPILED.newest_equal(b"key", *place, secret=bytes(16), bits=64)
+    with pytest.raises(ValueError, match="outside"):
+        COMPILED.gathered(b"key", *place)
 
 
 @given(logs(), st.integers(0, 1 << 40), st.integers(0, 1 << 14), st.integers(0, 1 << 30), st.booleans())
