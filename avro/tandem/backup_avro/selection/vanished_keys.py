@@ -21,6 +21,10 @@ from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.selection.coverage import Cover, cover, only_compacts
 
 _DAY_MS: Final = 86_400_000
+_BEST_EFFORT_MS: Final = 60_000
+"""Below this `delete.retention.ms` a reader may miss tombstones, and is not tainted for it."""
+_SHARE: Final = 0.8
+"""The share of `delete.retention.ms` for which tombstones are taken to be there, as for a tail that was away."""
 _ENTRY_BYTES: Final = 250
 """The bytes that a remembered key takes beside its own: two objects and their place in a hash table."""
 _MOST_BITS: Final = 48
@@ -61,9 +65,10 @@ def proves_losses(newer: Generation, older: Generation, key: PartitionKey) -> bo
     """Return whether the log lost each key that `older` ends with a value for and that `newer` lacks.
 
     That is so only where the policy is `compact` alone, and where both copies hold committed records only. Untainted,
-    `older` has read each tombstone below its position. The tail of `newer` reads what is written later if its scan
-    ended at or below that position. Else the scan must have ended before a tombstone that was written after `older` was
-    last at head could be removed: otherwise the key may have been deleted meanwhile.
+    `older` has read each tombstone below its position, unless they live for less than a minute. The tail of `newer`
+    reads what is written later if its scan ended at or below that position. Else the scan must have ended before a
+    tombstone that was written after `older` was last at head could be removed: otherwise the key may have been deleted
+    meanwhile.
     """
     if not newer.complete or cover(newer, older, key) is not Cover.COVERED or key in older.taints:
         return False
@@ -71,11 +76,13 @@ def proves_losses(newer: Generation, older: Generation, key: PartitionKey) -> bo
         return False
     if any(copy.opening is None or copy.opening.isolation_level != "read_committed" for copy in (older, newer)):
         return False
+    lives_ms = min(_tombstones_live_ms(copy, key) for copy in (older, newer))
+    if lives_ms < _BEST_EFFORT_MS:
+        return False
     base = newer.positions[key].base
     if base.end <= older.positions[key].offset:
         return True
-    lives = min(_tombstones_live_ms(copy, key) for copy in (older, newer))
-    return base.done_at is not None and base.done_at - older.head_at(key) < lives
+    return base.done_at is not None and base.done_at - older.head_at(key) < _SHARE * lives_ms
 
 
 def _tombstones_live_ms(copy: Generation, key: PartitionKey) -> int:

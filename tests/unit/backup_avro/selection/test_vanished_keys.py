@@ -196,14 +196,22 @@ def test_a_copy_whose_tail_reads_on_from_the_older_end_proves_a_loss() -> None:
 
 def test_a_scan_beyond_the_older_end_proves_a_loss_for_as_long_as_tombstones_live() -> None:
     """A tombstone between the two may be gone when the scan ends later than that."""
-    day = 86_400_000
-    assert proves_losses(covering(base_end=11, done_at=20 + day - 1), sealed(), K)
-    assert not proves_losses(covering(base_end=11, done_at=20 + day), sealed(), K)
-    short = sealed()
-    short.topics["t"] = replace(topic(), config={"cleanup.policy": "compact", "delete.retention.ms": "100"})
-    assert proves_losses(covering(base_end=11, done_at=119), short, K)
-    assert not proves_losses(covering(base_end=11, done_at=120), short, K)
-    assert proves_losses(covering(base_end=10, done_at=120), short, K)
+    guaranteed = 0.8 * 86_400_000
+    assert proves_losses(covering(base_end=11, done_at=20 + int(guaranteed) - 1), sealed(), K)
+    assert not proves_losses(covering(base_end=11, done_at=20 + int(guaranteed)), sealed(), K)
+    hour = sealed()
+    hour.topics["t"] = replace(topic(), config={"cleanup.policy": "compact", "delete.retention.ms": "3600000"})
+    assert proves_losses(covering(base_end=11, done_at=20 + 2_879_999), hour, K)
+    assert not proves_losses(covering(base_end=11, done_at=20 + 2_880_000), hour, K)
+    assert proves_losses(covering(base_end=10, done_at=20 + 2_880_000), hour, K)
+
+
+@pytest.mark.parametrize(("lives", "proves"), [("60000", True), ("59999", False), ("soon", False)])
+def test_tombstones_that_live_for_less_than_a_minute_prove_nothing(lives: str, *, proves: bool) -> None:
+    """A tail may miss them, and is not tainted for it."""
+    older = sealed()
+    older.topics["t"] = replace(topic(), config={"cleanup.policy": "compact", "delete.retention.ms": lives})
+    assert proves_losses(covering(), older, K) is proves
 
 
 @pytest.mark.parametrize("which", ["older", "newer"])
