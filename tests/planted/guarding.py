@@ -17,8 +17,8 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="key guard: a key that was deleted is a loss",
         file=_KEYS,
-        old="for offset, has_value in ends.values() if has_value",
-        new="for offset, _ in ends.values()",
+        old="lacking[key] = offset if has_value else ~offset",
+        new="lacking[key] = offset",
     ),
     Mistake(
         name="key guard: the share that did not fit is forgotten",

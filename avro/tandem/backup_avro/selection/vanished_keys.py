@@ -25,8 +25,8 @@ _BEST_EFFORT_MS: Final = 60_000
 """Below this `delete.retention.ms` a reader may miss tombstones, and is not tainted for it."""
 _SHARE: Final = 0.8
 """The share of `delete.retention.ms` for which tombstones are taken to be there, as for a tail that was away."""
-_ENTRY_BYTES: Final = 250
-"""The bytes that a remembered key takes beside its own: two objects and their place in a hash table."""
+_ENTRY_BYTES: Final = 160
+"""The bytes that a remembered key takes beside its own at most: two objects and their place in a hash table."""
 _MOST_BITS: Final = 48
 _SHOWN: Final = 5
 _PRUNED_FROM: Final = 4096
@@ -64,15 +64,15 @@ def compared_copy(older: Generation, all_generations: Iterable[Generation], key:
 def proves_losses(newer: Generation, older: Generation, key: PartitionKey) -> bool:
     """Return whether the log lost each key that `older` ends with a value for and that `newer` lacks.
 
-    That is so only where the policy is `compact` alone, and where both copies hold committed records only. Untainted,
-    `older` has read each tombstone below its position, unless they live for less than a minute. The tail of `newer`
+    That is so only where the policy is `compact` alone, and where both copies hold committed records only. Untainted and
+    read through, `older` has read each tombstone below its position, unless they live for less than a minute. The tail of `newer`
     reads what is written later if its scan ended at or below that position. Else the scan must have ended before a
     tombstone that was written after `older` was last at head could be removed: otherwise the key may have been deleted
     meanwhile.
     """
-    if not newer.complete or cover(newer, older, key) is not Cover.COVERED or key in older.taints:
+    if not newer.complete or cover(newer, older, key) is not Cover.COVERED:
         return False
-    if not only_compacts((older, newer), key):
+    if not older.read_through(key) or key in older.taints or not only_compacts((older, newer), key):
         return False
     if any(copy.opening is None or copy.opening.isolation_level != "read_committed" for copy in (older, newer)):
         return False
@@ -219,12 +219,13 @@ def _vanished(older: CopyRecords, newer: CopyRecords, lacking: dict[bytes, int])
                 del lacking[key]
         if not lacking:
             return
-    ends = dict.fromkeys(lacking, (-1, False))
+    # From here on the newest record of each key in `older`, as ~offset if it is a tombstone.
     for block in _from(older, lacking):
         for offset, key, has_value in block:
-            if key is not None and key in ends and offset >= ends[key][0]:
-                ends[key] = (offset, has_value)
-    yield from (offset for offset, has_value in ends.values() if has_value)
+            known = None if key is None else lacking.get(key)
+            if key is not None and known is not None and offset >= max(known, ~known):
+                lacking[key] = offset if has_value else ~offset
+    yield from (offset for offset in lacking.values() if offset >= 0)
 
 
 def _from(copy: CopyRecords, lacking: dict[bytes, int]) -> Iterator[Sequence[Record]]:

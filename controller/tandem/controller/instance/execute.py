@@ -56,7 +56,7 @@ from tandem.sink.write.confirm import ObjectLoss
 _LOG = structlog.get_logger()
 _LOOK_AGAIN_S = 60.0
 """Least seconds between two checks of an own generation for lost objects: each lists all its objects."""
-_GUARD_SHARE = 8
+_GUARD_SHARE = 4
 """The part of the memory budget, one in so many, that keys compared before a clearing may take beside it."""
 _WORKERS = 5
 """Task threads. COMPLETE and a checkpoint may each wait for a pipeline's commit; other tasks must not wait for them."""

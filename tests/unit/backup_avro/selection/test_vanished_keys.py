@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.backups.chains import OPENING, Chain, complete_generation, done_base, key, position, topic
 
-from tandem.backup_avro.chain.entries import Part, StoredObject
+from tandem.backup_avro.chain.entries import Base, Part, StoredObject
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.selection.vanished_keys import (
     CopyRecords,
@@ -236,6 +236,18 @@ def test_a_tainted_copy_proves_nothing() -> None:
     """It may lack the tombstones of the keys that it ends with."""
     tainted = complete_generation(1, {K: 10}).taint(5).seal().state
     assert not proves_losses(covering(), tainted, K)
+
+
+def test_a_copy_that_was_not_read_through_proves_nothing() -> None:
+    """Of a partition that was added shortly before the seal a range with tombstones may be missing."""
+    added = key("u")
+    begun = position(10, base=Base(start=0, end=10, leader=1))
+    older = complete_generation(1, {K: 10}).commit({added: begun}, topics=(topic("u"),)).seal().state
+    place = position(10, head_at=35, base=done_base(10, at=30))
+    chain = Chain(number=2, instance="b", incarnation="b-1").open()
+    newer = chain.commit({K: place, added: place}, topics=(topic(), topic("u"))).complete().state
+    assert proves_losses(newer, older, K)
+    assert not proves_losses(newer, older, added)
 
 
 def test_the_first_copy_that_proves_losses_is_compared() -> None:
