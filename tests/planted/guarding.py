@@ -68,4 +68,10 @@ MISTAKES: tuple[Mistake, ...] = (
         old=" or recorded.startswith(_VANISHED) else None",
         new=" else None",
     ),
+    Mistake(
+        name="key guard: a restore leaves out what was kept, because a log start moved past it",
+        file="avro/tandem/backup_avro/selection/restorable_state.py",
+        old="        log_start = min(log_start, position.base.start)\n",
+        new="        log_start = max(log_start, position.base.start)\n",
+    ),
 )

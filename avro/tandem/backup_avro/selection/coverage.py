@@ -84,6 +84,12 @@ def vanished_reason(count: int, newer: int, offsets: Iterable[int]) -> str:
     )
 
 
+def keeps_vanished_keys(state: Generation, key: PartitionKey) -> bool:
+    """Whether `state` keeps a partition because the log lost keys, so that no record below a log start has expired."""
+    outcome = state.clearing or state.cleared
+    return outcome is not None and outcome.stays.get(key, "").startswith(_VANISHED)
+
+
 def vanished_keys(state: Generation) -> dict[PartitionKey, int]:
     """Return the partitions that `state` keeps because the log lost keys, with the numbers of keys."""
     outcome = state.clearing or state.cleared

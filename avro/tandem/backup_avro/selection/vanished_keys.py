@@ -64,11 +64,11 @@ def compared_copy(older: Generation, all_generations: Iterable[Generation], key:
 def proves_losses(newer: Generation, older: Generation, key: PartitionKey) -> bool:
     """Return whether the log lost each key that `older` ends with a value for and that `newer` lacks.
 
-    That is so only where the policy is `compact` alone, and where both copies hold committed records only. Untainted and
-    read through, `older` has read each tombstone below its position, unless they live for less than a minute. The tail of `newer`
-    reads what is written later if its scan ended at or below that position. Else the scan must have ended before a
-    tombstone that was written after `older` was last at head could be removed: otherwise the key may have been deleted
-    meanwhile.
+    That is so only where the policy is `compact` alone, and where both copies hold committed records only. Untainted
+    and read through, `older` has read each tombstone below its position, unless they live for less than a minute. The
+    tail of `newer` reads what is written later if its scan ended at or below that position. Else the scan must have
+    ended before a tombstone that was written after `older` was last at head could be removed: otherwise the key may
+    have been deleted meanwhile.
     """
     if not newer.complete or cover(newer, older, key) is not Cover.COVERED:
         return False
