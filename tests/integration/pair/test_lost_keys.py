@@ -82,7 +82,7 @@ def test_the_copy_that_alone_has_lost_keys_stays_until_it_is_released(
     selection = select(pair.live(), number=1, wanted=lambda item: item.name == hurt, merge=False)
     lost = {row.key for row in rows_of(pair.store, selection)}
     assert lost == {b"key-%d" % number for number in range(100)}
-    assert_all_stored(pair, bootstrap, [whole])
+    assert_all_stored(pair, bootstrap, [hurt, whole])
 
     done = pair.tandem("release", hurt, "--yes", "-o", "json")
     assert done.returncode == 0, done.stderr
