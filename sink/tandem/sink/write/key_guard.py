@@ -109,7 +109,7 @@ class KeyGuard:
             missing_in=newer.number,
             keys=found.count,
             offsets=list(found.offsets),
-            remedy=f"`tandem restore --generation {older.number}` has them; when nobody needs them, `tandem release`",
+            remedy=f"`tandem restore --generation {older.number} --no-merge` has them; `tandem release` lets them go",
         )
         return vanished_reason(found.count, newer.number, found.offsets)
 
