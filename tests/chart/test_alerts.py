@@ -23,7 +23,9 @@ from support.pairs.sights import sight
 from support.pipeline.doubles import MemoryStore
 
 from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.entries import EntryKind
 from tandem.backup_avro.documents.outcome import JobKind, JobOutcome
+from tandem.backup_avro.selection.coverage import vanished_reason
 from tandem.controller.decision.observation import Role
 from tandem.controller.metrics.instance_metrics import InstanceMetrics, LastRuns, collect_backup_metrics
 from tandem.controller.metrics.page import MetricDetail, MetricsPage
@@ -50,7 +52,7 @@ SCENES: dict[str, set[str]] = {
     "former_active_cannot_seal": {"TandemHandoverStuck"},
     "hanging_transaction": {"TandemStableOffsetStuck"},
 }
-ON_A_STORE = {"TandemChainDamaged", "TandemInstanceNotReady"} | {
+ON_A_STORE = {"TandemChainDamaged", "TandemInstanceNotReady", "TandemKeysVanished"} | {
     f"Tandem{kind.value.capitalize()}{what}" for kind in JobKind for what in ("Failed", "Stale")
 }
 # The simulation's turns take 15 s, its tombstones live 1000 s.
@@ -181,6 +183,19 @@ def test_a_damaged_chain(watched: Watched, quick: Path) -> None:
     watched.store.objects[key] = kept
     watched.seconds(6)
     ask(quick, watched.history, {"TandemChainDamaged": Moments(before=4, fires=10, after=16)})
+
+
+def test_keys_vanish_and_are_released(watched: Watched, quick: Path) -> None:
+    """A generation is cleared but for a partition that alone has them, and then as a whole."""
+    older = Backup.completed(watched.store, records("orders", 0, range(10)), number=2)
+    Backup.completed(watched.store, records("orders", 0, range(10)), number=3)
+    older.seal()
+    watched.seconds(5)
+    older.append(EntryKind.CLEARED, clearing=older.clearing({older.key("orders", 0): vanished_reason(3, 3, [1, 2, 3])}))
+    watched.seconds(6)
+    older.append(EntryKind.CLEARED, clearing=older.clearing())
+    watched.seconds(6)
+    ask(quick, watched.history, {"TandemKeysVanished": Moments(before=4, fires=10, after=16)})
 
 
 def test_an_instance_waits_at_its_start(watched: Watched, quick: Path) -> None:

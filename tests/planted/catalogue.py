@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from planted import compacting, contents, coordinating, identity, producing, reading, restoring, securing, setting_aside
+from planted import (
+    compacting,
+    contents,
+    coordinating,
+    guarding,
+    identity,
+    producing,
+    reading,
+    restoring,
+    securing,
+    setting_aside,
+)
 from planted.mistakes import MISTAKES as FIRST
 
 MISTAKES = (
@@ -10,6 +21,7 @@ MISTAKES = (
     *compacting.MISTAKES,
     *contents.MISTAKES,
     *coordinating.MISTAKES,
+    *guarding.MISTAKES,
     *identity.MISTAKES,
     *producing.MISTAKES,
     *reading.MISTAKES,

@@ -69,14 +69,14 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="contents: what a person lets go of is asked about again, and cleared for nothing at each look",
         file="controller/tandem/controller/instance/act.py",
-        old=" or coverage.kept_as_cut(writer.state, key)\n",
+        old=" or coverage.found_lost(writer.state, key) is not None\n",
         new="\n",
     ),
     Mistake(
         name="contents: what a clearing found cut off can not be released",
-        file="controller/tandem/controller/history/releasable.py",
-        old=" or coverage.kept_as_cut(mine, key):",
-        new=":",
+        file="avro/tandem/backup_avro/selection/coverage.py",
+        old="    settled = found_lost(older, key)\n",
+        new="    settled = None\n",
     ),
     Mistake(
         name="contents: records that were handed out are not asked for again when their leader is lost",

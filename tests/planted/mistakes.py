@@ -330,7 +330,7 @@ MISTAKES = (
     Mistake(
         name="a log start that another generation knows is forgotten",
         file="avro/tandem/backup_avro/selection/restorable_state.py",
-        old="        if know.positions[key].log_start > log_start:\n",
+        old="        if know is not None and know.positions[key].log_start > log_start:\n",
         new="        if know is chosen:\n",
     ),
     Mistake(

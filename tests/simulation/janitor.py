@@ -20,6 +20,7 @@ from tandem.backup_avro.record.record_spans import Span
 from tandem.sink.read.skip import copied_records
 from tandem.sink.store import ObjectInfo
 from tandem.sink.store.chain import pins
+from tandem.sink.write import key_guard
 from tandem.spark_jobs.retention import janitor as retention
 from tandem.spark_jobs.retention import sweep, sweep_partition
 from tandem.spark_jobs.retention.janitor import Janitor
@@ -120,4 +121,5 @@ def wire() -> None:
     retention.list_prefixes = cast("Any", _list_prefixes)
     sweep_partition.best_bodies = cast("Any", _Bodies)
     copied_records.spans = _Bodies.spans
+    key_guard.best_bodies = cast("Any", _Bodies)
     sweep.pins = cast("Any", SimpleNamespace(hold_pins=partial(pins.hold_pins, lifetime_ms=_PIN_MS)))

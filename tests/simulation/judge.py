@@ -30,6 +30,7 @@ from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.documents.release import Release, decode_release
 from tandem.backup_avro.errors import DamagedError, RefusedError
 from tandem.backup_avro.record.varint import decode_long
+from tandem.backup_avro.selection.coverage import vanished_keys
 from tandem.backup_avro.selection.one_history import select_one_history
 from tandem.backup_avro.selection.restorable_state import PartitionSelection, Selection, Slice, select
 from tandem.sink.store.chain import pins
@@ -259,6 +260,7 @@ class Judge:
             if offset:
                 self._partition(key, offset, chosen.get(key), selection, live)
         self._kept_what_was_cut(live)
+        self._said_no_loss(live)
         self.cuts.check(states)
         if self.robbed is None:  # a moment of what was taken away is no state any more
             self.moments.check(states)
@@ -453,6 +455,13 @@ class Judge:
             missing -= {one for one in missing if one.offset < self._expired_below(key)}
             if missing:
                 raise ViolationError(f"confirmed records that were cut off are in no generation any more: {missing}")
+
+    def _said_no_loss(self, live: list[Generation]) -> None:
+        """Logs that were never cut lose no keys: whoever says so keeps a copy for nothing."""
+        for state in live:
+            wrong = vanished_keys(state).keys() - self.cut_off.keys()
+            if wrong:
+                raise ViolationError(f"generation {state.number} is kept for keys that never vanished: {wrong}")
 
     def _expired_below(self, key: PartitionKey) -> int:
         """Up to where a policy has deleted what the log held, in whatever history; 0 for a topic that only compacts."""

@@ -42,6 +42,7 @@ MODULES = (
     "tandem.sink.store.chain.chain_reader",
     "tandem.sink.store.chain.chain_writer",
     "tandem.sink.write.clear_generation",
+    "tandem.sink.write.key_guard",
     "tandem.sink.process.clock",
     "tandem.sink.process.memory_budget",
     "tandem.sink.write.commit",
@@ -134,6 +135,7 @@ _MERGE_RULES = MergeRules(fan_in=3, smallest=600, own_bytes=150, limit=6000, mos
 
 # What is measured in seconds or offsets of a real cluster, scaled down with delete.retention.ms.
 _CONSTANTS: dict[str, dict[str, Any]] = {
+    "tandem.backup_avro.selection.vanished_keys": {"_BEST_EFFORT_MS": 10_000},
     "tandem.sink.read.scan.plan": {"MIN_CHUNK": 4, "_FIRST_RATE": 5},
     "tandem.sink.read.tombstone_guarantee": {"SHORTEST_RETENTION_S": 10.0, "SKEW_S": 1.0},
     "tandem.sink.pipeline": {

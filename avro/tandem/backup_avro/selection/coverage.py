@@ -72,6 +72,32 @@ CUT_OFF_KEPT = "the log was truncated; the records that were cut off are kept"
 """Why a partition stays for good: once a generation is SEALED, only CLEARING records this, with this reason."""
 
 
+_VANISHED = "keys vanished: "
+
+
+def vanished_reason(count: int, newer: int, offsets: Iterable[int]) -> str:
+    """Return the reason for which a partition stays that ends with keys which generation `newer` should have."""
+    some = ", ".join(map(str, offsets))
+    return (
+        f"{_VANISHED}{count}, which generation {newer} lacks though no tombstone deleted them; their last records are "
+        f"kept, at offsets {some}{'' if count <= some.count(',') + 1 else ', ...'}"
+    )
+
+
+def keeps_vanished_keys(state: Generation, key: PartitionKey) -> bool:
+    """Whether `state` keeps a partition because the log lost keys, so that no record below a log start has expired."""
+    outcome = state.clearing or state.cleared
+    return outcome is not None and outcome.stays.get(key, "").startswith(_VANISHED)
+
+
+def vanished_keys(state: Generation) -> dict[PartitionKey, int]:
+    """Return the partitions that `state` keeps because the log lost keys, with the numbers of keys."""
+    outcome = state.clearing or state.cleared
+    stays = {} if outcome is None else outcome.stays
+    told = {key: why.removeprefix(_VANISHED).split(",")[0] for key, why in stays.items() if why.startswith(_VANISHED)}
+    return {key: int(count) for key, count in told.items() if count.isdecimal()}
+
+
 class Cover(Enum):
     """How much of one partition of `older` the generation `newer` covers."""
 
@@ -105,9 +131,10 @@ def cut_off(state: Generation, key: PartitionKey) -> bool:
     return taint is not None and taint.cut_at is not None and state.positions[key].offset > taint.cut_at
 
 
-def kept_as_cut(state: Generation, key: PartitionKey) -> bool:
-    """Whether CLEARING recorded that the log lacks records of `state`: then no generation ever covers the partition."""
-    return state.cleared is not None and state.cleared.stays.get(key) == CUT_OFF_KEPT
+def found_lost(state: Generation, key: PartitionKey) -> str | None:
+    """Return why CLEARED kept records that the log has lost, as only brokers or the records could tell; None if not."""
+    why = "" if state.cleared is None else state.cleared.stays.get(key, "")
+    return why if why == CUT_OFF_KEPT or why.startswith(_VANISHED) else None
 
 
 def only_compacts(states: Iterable[Generation], key: PartitionKey) -> bool:
@@ -260,30 +287,48 @@ def clearing(
     already = set(older.cleared.goes) if older.cleared is not None else set()
     goes, stays = list(already), {}
     for key in sorted(older.positions.keys() - already):
-        verdicts = {cover(g, older, key) for g in newer}
-        found_cut = kept_as_cut(older, key)
-        begins_later = _begins_later(older, key, newer)
-        lost = not guarded.has(key) or Cover.CUT_OFF in verdicts or found_cut or begins_later is not None
-        # No broker can tell any more whether the deleted topic's log had been cut.
-        assumed = not guarded.has(key) and bool(_assumed(older, key, newer))
-        covered = Cover.COVERED in verdicts and not found_cut and not assumed and begins_later is None
+        covered, lost = _fate(older, key, newer, guarded)
         if covered or (lost and key in released):
             goes.append(key)
-        elif found_cut:
-            stays[key] = CUT_OFF_KEPT
-        elif not guarded.has(key):
-            stays[key] = "the cluster no longer has it, or it is no longer guarded; its last backup is kept"
-        elif Cover.CUT_OFF in verdicts:
-            stays[key] = CUT_OFF_KEPT
-        elif begins_later is not None:
-            stays[key] = (
-                f"the log start moved to {begins_later} though the policy is compact alone; the records below are kept"
-            )
+        elif lost:
+            stays[key] = lost
         else:
             return None
     if older.cleared is not None and set(goes) <= already:
         return None
     return Clearing(goes=tuple(sorted(goes)), stays=stays)
+
+
+def why_kept(
+    older: Generation, key: PartitionKey, all_generations: Iterable[Generation], guarded: GuardedPartitions
+) -> str | None:
+    """Return why a partition of `older` stays until a person releases it; None if it goes, or will go, by itself."""
+    newer = [g for g in all_generations if g.number > older.number and g.complete]
+    covered, lost = _fate(older, key, newer, guarded)
+    return None if covered else lost
+
+
+def _fate(
+    older: Generation, key: PartitionKey, newer: Collection[Generation], guarded: GuardedPartitions
+) -> tuple[bool, str | None]:
+    """Return whether a partition is covered, and why no newer generation can ever cover it, None if one can."""
+    verdicts = {cover(g, older, key) for g in newer}
+    settled = found_lost(older, key)
+    begins_later = _begins_later(older, key, newer)
+    # No broker can tell any more whether the deleted topic's log had been cut.
+    assumed = not guarded.has(key) and bool(_assumed(older, key, newer))
+    covered = Cover.COVERED in verdicts and settled is None and not assumed and begins_later is None
+    if settled is not None:
+        return covered, settled
+    if not guarded.has(key):
+        return covered, "the cluster no longer has it, or it is no longer guarded; its last backup is kept"
+    if Cover.CUT_OFF in verdicts:
+        return covered, CUT_OFF_KEPT
+    if begins_later is not None:
+        return covered, (
+            f"the log start moved to {begins_later} though the policy is compact alone; the records below are kept"
+        )
+    return covered, None
 
 
 def _begins_later(older: Generation, key: PartitionKey, newer: Iterable[Generation]) -> int | None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from tandem.backup_avro.chain.entries import Opening, Part, PartitionKey, StoredObject, Topic
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import ConfigError, RefusedError
-from tandem.backup_avro.selection.coverage import common_offset, cut_off, only_compacts
+from tandem.backup_avro.selection.coverage import common_offset, cut_off, keeps_vanished_keys, only_compacts
 
 Parts = dict[PartitionKey, list[tuple[StoredObject, Part]]]
 """The live parts of each partition, with their objects."""
@@ -428,6 +428,9 @@ def _select_partition(
     key, topic = what
     position = chosen.positions[key]
     log_start, epoch = position.log_start, chosen.sound_epoch(key)
+    kept_for_keys = keeps_vanished_keys(chosen, key)
+    if kept_for_keys:  # the log start may have moved by what lost them
+        log_start = min(log_start, position.base.start)
     own_end = position.offset if until is None else min(until, position.offset)
     end = min(own_end, chosen.sound_offset(key))
     slices = slices_of(chosen, parts[chosen.number].get(key, ()), 0, end)
@@ -465,8 +468,8 @@ def _select_partition(
         same = [
             g for g in others if g.usable(key) and g.sound_epoch(key) == epoch and not only_compacts((chosen, g), key)
         ]
-        know = max(same, key=lambda g: g.positions[key].log_start, default=chosen)
-        if know.positions[key].log_start > log_start:
+        know = max(same, key=lambda g: g.positions[key].log_start, default=None if kept_for_keys else chosen)
+        if know is not None and know.positions[key].log_start > log_start:
             log_start, known_by = know.positions[key].log_start, (know.number,)
         log_start = max(log_start, 0)
     taken = _SelectedRecords(key=key, slices=slices, used=used, joins=joins, end=end, epoch=epoch)

@@ -436,6 +436,11 @@ class Config(Section):
         default="read_committed",
         description="whether records of aborted transactions are left out; fixed for the life of a pair",
     )
+    guard: Literal["keys", "off"] = Field(
+        default="keys",
+        description="`keys`: a partition is cleared only if the newer copy has each key that the older one ends with; "
+        "`off`: lost keys are not looked for",
+    )
     signing: SigningSettings = SigningSettings()
     coordination: CoordinationSettings = CoordinationSettings()
     rotation: RotationSettings = RotationSettings()

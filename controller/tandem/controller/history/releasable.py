@@ -1,8 +1,9 @@
 """Find the partitions that `tandem release` may release, from one `PairView`. Pure.
 
 Only partitions that no newer generation can ever cover may be released: those of a topic id that the cluster no longer
-has, or of a topic that is no longer guarded, and records that a truncation cut off a log. All others are cleared
-without a release when they are covered, and until then they are the backup.
+has, or of a topic that is no longer guarded, records that a truncation cut off a log, records below a log start that
+moved, and keys that vanished. All others are cleared without a release when they are covered, and until then they are
+the backup.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ def release_document(
         topic_id=chosen,
         partitions=None if whole else tuple(sorted(gone)),
         through=through if generation is not None else last,
-        why=_why(seen, chosen),
+        why=_why(seen, lost, chosen),
         losses=losses,
         warnings=tuple(
             f"generation {number} can't be read: whether it holds more of this is not known"
@@ -140,11 +141,9 @@ def _generation(seen: PairView, number: int) -> Generation:
 def _lost(seen: PairView, number: int, key: PartitionKey) -> bool:
     """Return whether no newer generation can ever cover the partition."""
     mine = _generation(seen, number)
-    if not seen.guarded_of(mine).has(key) or coverage.kept_as_cut(mine, key):
+    if not seen.guarded_of(mine).has(key):
         return True
-    newer = [g for g in seen.generations if g.number > number and g.complete]
-    verdicts = {coverage.cover(g, mine, key) for g in newer}
-    return coverage.Cover.CUT_OFF in verdicts and coverage.Cover.COVERED not in verdicts
+    return coverage.why_kept(mine, key, seen.generations, seen.guarded_of(mine)) is not None
 
 
 def _one_life(seen: PairView, topic: str, lost: dict[int, list[PartitionKey]]) -> str | None:
@@ -201,8 +200,10 @@ def _waits_for(seen: PairView, generation: Generation) -> str | None:
     return None
 
 
-def _why(seen: PairView, topic_id: str) -> str:
-    guarded = next((seen.guarded_of(g) for g in seen.generations), None)
-    if guarded is not None and topic_id in guarded.topics:
-        return "the log was truncated; these records were cut off and are nowhere else"
+def _why(seen: PairView, lost: dict[int, list[PartitionKey]], topic_id: str) -> str:
+    """Return why the newest of the lost partitions stay, as the end of a sentence about their records."""
+    number, key = max((number, key) for number, keys in lost.items() for key in keys if key.topic_id == topic_id)
+    mine = _generation(seen, number)
+    if seen.guarded_of(mine).has(key):
+        return coverage.why_kept(mine, key, seen.generations, seen.guarded_of(mine)) or ""
     return "the cluster no longer has it in this life, or it is no longer guarded; this is its last backup"

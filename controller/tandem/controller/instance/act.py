@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -48,6 +48,7 @@ from tandem.sink.write.confirm import (
     lost_objects,
     needed_part,
 )
+from tandem.sink.write.key_guard import KeyGuard
 
 _LOG = structlog.get_logger()
 _SLOT = tuple[str, int]
@@ -66,6 +67,18 @@ _SHORT = frozenset({"TakeOver", "ClaimNext", "Seal"})
 """Tasks that append a few entries. A put is tried until its outcome is known: a key that never answers holds them."""
 _STALLED_S = 120.0
 """Seconds after which `failing` names a short task that is still under way."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskPolicy:
+    """Settings of the tasks: whether stored objects are read back, and whether keys are compared before clearing.
+
+    `guard_bytes` is the memory for the keys that are compared.
+    """
+
+    read_back: bool
+    guard_keys: bool = True
+    guard_bytes: int = 16 << 20
 
 
 class InUseError(TandemError):
@@ -172,7 +185,7 @@ class InstanceTasks:
         open_source: Callable[[], FetchSource],
         identity: Identity,
         opening: Callable[[bytes], Opening],
-        read_back: bool,
+        policy: TaskPolicy,
         publish: Publish,
         stop: threading.Event,
         before_seal: Callable[[ChainWriter, GuardedPartitions | None], None] = lambda writer, guarded: None,  # noqa: ARG005
@@ -182,7 +195,8 @@ class InstanceTasks:
         self._prover = HistoryProver(cluster, open_source, RecordKeys(keys_of(store)))
         self._identity = identity
         self._opening = opening
-        self._read_back = read_back
+        self._read_back = policy.read_back
+        self._guard = KeyGuard(store, stop=stop, most_bytes=policy.guard_bytes) if policy.guard_keys else None
         self._done_reading: dict[int, ReadBack] = {}
         self._publish = publish
         self._stop = stop
@@ -466,7 +480,7 @@ class InstanceTasks:
             let_go = released(ReleaseReader(self._store, self._identity.pair).refresh(tolerant=True), writer.state)
             # Released partitions that the cluster does not have now, or whose records it has lost, need no cover.
             given_up = frozenset(
-                key for key in let_go if not guarded.has(key) or coverage.kept_as_cut(writer.state, key)
+                key for key in let_go if not guarded.has(key) or coverage.found_lost(writer.state, key) is not None
             )
         if begun is None:
             again = coverage.clearing(writer.state, generations, guarded, let_go)
@@ -476,7 +490,8 @@ class InstanceTasks:
             asked = frozenset(again.goes).difference(given_up)
             cut = self._cut_off(writer.state, asked, generations, guarded)
             cut |= self._rewritten_covers(writer.state, asked - cut, generations, guarded)
-            wanted = _without(again, cut)
+            wanted = _without(again, dict.fromkeys(cut, coverage.CUT_OFF_KEPT))
+            wanted = self._without_vanished(writer.state, wanted, generations, let_go)
         goes = (begun or wanted).goes
         if coverage.unseen_cover(writer.state, goes, generations, unreadable=unreadable, given_up=given_up):
             raise TransientError(
@@ -497,6 +512,8 @@ class InstanceTasks:
         if writer.state.gone:
             self.writers.pop(number, None)
         if writer.state.clearing is None:  # otherwise the process is stopping, and the next one continues the clearing
+            if self._guard is not None:
+                self._guard.forget(number)
             self._publish(CoordinationEvent.CLEARED, **head_fields(Head.of(writer.state)))
 
     def _cut_off(
@@ -540,6 +557,23 @@ class InstanceTasks:
                 kept.add(key)
         return frozenset(kept)
 
+    def _without_vanished(
+        self,
+        mine: Generation,
+        wanted: Clearing,
+        generations: Collection[Generation],
+        let_go: Collection[PartitionKey],
+    ) -> Clearing:
+        """Return `wanted` without the partitions of a complete generation that end with keys which their logs lost.
+
+        Released partitions are not compared. Raises what `KeyGuard.vanished` raises.
+        """
+        if self._guard is None or not mine.complete:
+            return wanted
+        already = mine.cleared.goes if mine.cleared is not None else ()
+        asked = sorted(set(wanted.goes).difference(already, let_go))
+        return _without(wanted, self._guard.vanished(mine, generations, asked))
+
     def _log_lacks(self, mine: Generation, later: Generation, key: PartitionKey) -> bool:
         """Return whether the log, as `later` has read it, lacks records that `mine` has read of a partition."""
         return bool(self._prover.rewritten(mine, later, [key]) or self._prover.cut_off(mine, later, [key]))
@@ -548,10 +582,10 @@ class InstanceTasks:
 _KEPT = "generation {} is kept until another one covers it: generation {} covers {}, but {}"
 
 
-def _without(wanted: Clearing, cut: Collection[PartitionKey]) -> Clearing:
-    """Return `wanted` with the partitions of `cut` among those that stay, because the log lacks their records."""
-    goes = tuple(key for key in wanted.goes if key not in cut)
-    return Clearing(goes=goes, stays=wanted.stays | dict.fromkeys(sorted(cut), coverage.CUT_OFF_KEPT))
+def _without(wanted: Clearing, kept: Mapping[PartitionKey, str]) -> Clearing:
+    """Return `wanted` with the partitions of `kept` among those that stay, each with its reason."""
+    goes = tuple(key for key in wanted.goes if key not in kept)
+    return Clearing(goes=goes, stays=wanted.stays | dict(sorted(kept.items())))
 
 
 def _taints(state: Generation, lost: Iterable[tuple[Part, str]]) -> tuple[Taint, ...]:

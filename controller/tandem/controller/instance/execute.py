@@ -36,7 +36,7 @@ from tandem.controller.decision.decide import (
     TakeOver,
 )
 from tandem.controller.decision.observation import Observation
-from tandem.controller.instance.act import InstanceTasks, TaskBoard
+from tandem.controller.instance.act import InstanceTasks, TaskBoard, TaskPolicy
 from tandem.controller.instance.checkpoint_keeper import CheckpointKeeper
 from tandem.controller.instance.history_proof import HistoryProver
 from tandem.controller.instance.pipelines import PipelineRuns
@@ -56,6 +56,8 @@ from tandem.sink.write.confirm import ObjectLoss
 _LOG = structlog.get_logger()
 _LOOK_AGAIN_S = 60.0
 """Least seconds between two checks of an own generation for lost objects: each lists all its objects."""
+_GUARD_SHARE = 4
+"""The part of the memory budget, one in so many, that keys compared before a clearing may take beside it."""
 _WORKERS = 5
 """Task threads. COMPLETE and a checkpoint may each wait for a pipeline's commit; other tasks must not wait for them."""
 
@@ -92,7 +94,11 @@ class Executor:
             open_source=open_source,
             identity=parts.identity,
             opening=partial(opening_of, config),
-            read_back=config.store.checksums != "when_supported",
+            policy=TaskPolicy(
+                read_back=config.store.checksums != "when_supported",
+                guard_keys=config.guard == "keys",
+                guard_bytes=config.memory.budget // _GUARD_SHARE,
+            ),
             publish=parts.publish,
             stop=self._abort,
             before_seal=self.keeper.complete_before_seal,

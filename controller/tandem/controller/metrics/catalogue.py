@@ -190,6 +190,10 @@ SECTIONS: Final = (
             ),
             _gauge("damaged_generations", "Generations whose chain can't be read."),
             _gauge(
+                "vanished_keys",
+                "Keys that topics lost without a tombstone, and that only kept parts of sealed generations still have.",
+            ),
+            _gauge(
                 "missing_heads",
                 "Generations whose published entries were not all in the store when looked for: it is an older state.",
             ),

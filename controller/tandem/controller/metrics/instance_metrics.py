@@ -46,6 +46,7 @@ class BackupMetrics:
     complete_bytes: int | None
     tainted: int
     damaged: int
+    vanished_keys: int
     rotation_due: int | None
     handover_began: int | None
     catch_up_ms: int | None
@@ -106,6 +107,7 @@ def collect_backup_metrics(seen: PairView, instance: str) -> BackupMetrics:
         complete_bytes=None if base is None else sum(item.bytes for item in base.objects.values()),
         tainted=0 if spoilt is None else len(spoilt.taints),
         damaged=len(seen.damaged),
+        vanished_keys=sum(sum(coverage.vanished_keys(g).values()) for g in seen.generations),
         rotation_due=None if active is None else rotation_due_at(active, seen.policy),
         handover_began=min(waiting, default=None),
         catch_up_ms=(

@@ -268,6 +268,7 @@ def _backup_samples(backup: BackupMetrics) -> Iterator[Sample]:
     yield "stored_objects", (), backup.stored_objects
     yield "tainted_partitions", (), backup.tainted
     yield "damaged_generations", (), backup.damaged
+    yield "vanished_keys", (), backup.vanished_keys
     if backup.complete_bytes is not None:
         yield "complete_bytes", (), backup.complete_bytes
         if backup.complete_bytes:

@@ -31,12 +31,13 @@ class Severity(IntEnum):
     UNKNOWN = 3
 
 
-# Faults that keep new records from being backed up, or the backup from being restored.
+# Faults that keep new records from being backed up, or the backup from being restored, or mean that topics lost keys.
 _CRITICAL: Final = frozenset(
     {
         Fault.CHAIN_DAMAGED,
         Fault.ROLLED_BACK,
         Fault.OBJECTS_LOST,
+        Fault.KEYS_VANISHED,
         Fault.WRONG_CLUSTER,
         Fault.NO_COMPLETE_BACKUP,
         Fault.NO_ACTIVE,

@@ -31,6 +31,7 @@ class Fault(StrEnum):
     CHAIN_DAMAGED = "chain damaged"
     ROLLED_BACK = "rolled back"
     OBJECTS_LOST = "objects lost"
+    KEYS_VANISHED = "keys vanished"
     WRONG_CLUSTER = "wrong cluster"
     NO_COMPLETE_BACKUP = "no complete backup"
     NO_ACTIVE = "no active"
@@ -72,6 +73,7 @@ def problems(seen: PairView) -> tuple[Problem, ...]:
         _damaged,
         _rolled_back,
         _objects_lost,
+        _keys_vanished,
         _wrong_cluster,
         _no_backup,
         _gaps,
@@ -150,6 +152,21 @@ def _objects_lost(seen: PairView) -> Iterator[Problem]:
                 + _unless_paused(seen, "wait for the next generation, or ask for it with `tandem failover`")
                 + "; find the process that changes the bucket, and take that credential away",
             )
+
+
+def _keys_vanished(seen: PairView) -> Iterator[Problem]:
+    for generation in seen.generations:
+        found = coverage.vanished_keys(generation)
+        if not found:
+            continue
+        where = first_names(f"{generation.name_of(key)} ({count:,})" for key, count in sorted(found.items()))
+        yield Problem(
+            fault=Fault.KEYS_VANISHED,
+            message=f"{sum(found.values()):,} keys vanished from their topics without a tombstone: {where}; only "
+            f"generation {generation.number} still has them, and keeps them",
+            remedy=f"find out what deleted them; `tandem restore --generation {generation.number} --no-merge` restores "
+            "that copy to other topics; once nobody needs it, `tandem release TOPIC` lets it go",
+        )
 
 
 def _wrong_cluster(seen: PairView) -> Iterator[Problem]:

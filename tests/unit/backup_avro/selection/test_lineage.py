@@ -23,7 +23,7 @@ from tandem.backup_avro.selection.coverage import (
     topics_to_mark,
     unproven_covers,
 )
-from tandem.controller.instance.act import InstanceTasks
+from tandem.controller.instance.act import InstanceTasks, TaskPolicy
 from tandem.controller.instance.history_proof import HistoryProver, NotProvenError
 from tandem.sink.kafka.errors.cluster_errors import ClusterUnreachableError
 from tandem.sink.kafka.fetch.events import TopicPartition
@@ -201,7 +201,7 @@ class World:
             open_source=lambda: self.source,
             identity=Identity(pair=PAIR, instance="a", incarnation="a-1", cluster_id="cluster-1"),
             opening=lambda _: OPENING,
-            read_back=False,
+            policy=TaskPolicy(read_back=False),
             publish=lambda event, **_: self.messages.append(event),
             stop=threading.Event(),
         )
@@ -421,7 +421,7 @@ class Turn:
                 pair=PAIR, instance="a", incarnation=self.two.writer.state.holder, cluster_id="cluster-1"
             ),
             opening=lambda _: OPENING,
-            read_back=False,
+            policy=TaskPolicy(read_back=False),
             publish=lambda *_, **__: None,
             stop=threading.Event(),
         )

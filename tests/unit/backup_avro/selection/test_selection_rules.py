@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.backups.chains import OPENING, Chain, complete_generation, done_base, grown, key, part, position, topic
 
-from tandem.backup_avro.chain.entries import Base, EntryKind, PartitionKey
+from tandem.backup_avro.chain.entries import Base, Clearing, EntryKind, PartitionKey
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import RefusedError
+from tandem.backup_avro.selection.coverage import vanished_reason
 from tandem.backup_avro.selection.restorable_state import (
     PartitionSelection,
     Selection,
@@ -914,6 +915,18 @@ def test_what_is_lost_below_a_log_start_is_restored() -> None:
     for changed in (of_policy(newer, "compact,delete"), of_policy(newer, "delete")):
         found = only(select(states(older, changed)))
         assert (found.generations, found.log_start) == ((2,), 4), "the topic has a policy that deletes since"
+
+
+def test_what_is_kept_for_its_lost_keys_is_restored_from_its_start() -> None:
+    """While a policy deleted for a while, the copy learned the log start below which the keys were lost."""
+    older = scanned(1, 2, 10, 15)
+    older.commit({K: replace(older.state.positions[K], log_start=8, offset=16)})
+    newer = scanned(2, 8, 16, 20)
+    assert offsets(only(select(states(older, newer), number=1, merge=False))) == list(range(8, 15))
+    older.seal().append(EntryKind.CLEARING, clearing=Clearing(goes=(), stays={K: vanished_reason(3, 2, [2, 3, 4])}))
+    found = only(select(states(older, newer), number=1, merge=False))
+    assert (found.log_start, offsets(found)) == (2, list(range(2, 15)))
+    assert offsets(only(select(states(older, newer)))) == list(range(8, 20)), "the newest copy is restored unasked"
 
 
 def test_what_can_not_go_on_from_a_lost_log_start_is_named() -> None:

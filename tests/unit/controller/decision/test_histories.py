@@ -24,7 +24,7 @@ from tandem.backup_avro.selection.coverage import clearing
 from tandem.backup_avro.selection.restorable_state import Slice, select
 from tandem.controller.decision.decide import Reason, StartPipeline, decide
 from tandem.controller.decision.observation import PipelineState, Role
-from tandem.controller.instance.act import InstanceTasks, TaskBoard
+from tandem.controller.instance.act import InstanceTasks, TaskBoard, TaskPolicy
 from tandem.controller.instance.pipelines import asked_between_commits
 from tandem.controller.instance.store_watch import StoreWatch
 from tandem.sink.kafka.cluster.guarded_topics import ANY_GROUP, GuardedTopics
@@ -139,7 +139,7 @@ def test_an_object_that_is_lost_before_complete_costs_its_generation_and_no_more
         open_source=no_source,
         identity=Identity(pair=PAIR, instance="a", incarnation=claimed.holder, cluster_id=claimed.claim.cluster_id),
         opening=lambda _: OPENING,
-        read_back=False,
+        policy=TaskPolicy(read_back=False),
         publish=lambda *_, **__: None,
         stop=threading.Event(),
     )

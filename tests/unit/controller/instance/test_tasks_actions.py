@@ -19,8 +19,8 @@ from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.documents.coordination_message import CoordinationEvent
 from tandem.backup_avro.documents.release import Release, encode_release
 from tandem.backup_avro.errors import TandemError, TransientError
-from tandem.backup_avro.selection.coverage import clearing
-from tandem.controller.instance.act import InstanceTasks
+from tandem.backup_avro.selection.coverage import clearing, vanished_reason, why_kept
+from tandem.controller.instance.act import InstanceTasks, TaskPolicy
 from tandem.sink.store.chain import pins
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import Identity
@@ -30,17 +30,23 @@ SPEC = TopicSpec("t")
 
 
 def tasks_of(
-    backup: Backup, store: MemoryStore, *, stop: threading.Event, read_back: bool = False
+    backup: Backup,
+    store: MemoryStore,
+    *,
+    stop: threading.Event,
+    read_back: bool = False,
+    topic: TopicSpec = SPEC,
+    guard: bool = True,
 ) -> tuple[InstanceTasks, list[CoordinationEvent]]:
     """The actions of whoever writes `backup`, and what they publish."""
     messages: list[CoordinationEvent] = []
     tasks = InstanceTasks(
         store=store,
-        cluster=StandInCluster(topics={"t": SPEC.topic()}),  # type: ignore[arg-type]  # all that is asked of it
+        cluster=StandInCluster(topics={"t": topic.topic()}),  # type: ignore[arg-type]  # all that is asked of it
         open_source=no_source,
         identity=Identity(pair=PAIR, instance="a", incarnation=backup.writer.state.holder, cluster_id=CLUSTER),
         opening=lambda _: OPENING,
-        read_back=read_back,
+        policy=TaskPolicy(read_back=read_back, guard_keys=guard),
         publish=lambda event, **_: messages.append(event),
         stop=stop,
     )
@@ -292,24 +298,63 @@ def test_what_a_person_let_go_of_waits_for_no_chain() -> None:
         Backup.completed(store, records("t", 0, range(10)), number=number, instance=instance)
     one.append(EntryKind.SEALED, topics=(replace(one.topics["gone"], removed=True),))
     store.objects[layout.entry_key(PAIR, 2, 2)] += b"x"
-    release = Release(
-        number=1,
-        pair=PAIR,
-        topic="gone",
-        topic_id=gone.topic().topic_id,
-        partitions=None,
-        through=1,
-        at=5,
-        by="me",
-        reason="",
-    )
     everything = Clearing(goes=tuple(sorted(one.positions)), stays={})
     tasks, _ = tasks_of(one, store, stop=threading.Event())
     tasks.clear(1, everything)
     assert not one.writer.state.gone
-    store.put_if_absent(layout.release_key(PAIR, 1), encode_release(release))
+    let_go(store, gone, 1)
     tasks.clear(1, everything)
     assert ChainReader(store, PAIR).load(1).gone
+
+
+def let_go(store: MemoryStore, spec: TopicSpec, through: int) -> None:
+    """A person releases all partitions of a topic."""
+    release = Release(
+        number=1,
+        pair=PAIR,
+        topic=spec.name,
+        topic_id=spec.topic().topic_id,
+        partitions=None,
+        through=through,
+        at=5,
+        by="me",
+        reason="",
+    )
+    store.put_if_absent(layout.release_key(PAIR, 1), encode_release(release))
+
+
+@pytest.mark.parametrize("guard", [True, False])
+def test_the_copy_that_alone_has_lost_keys_stays_until_it_is_released(*, guard: bool) -> None:
+    """Only that partition stays, it is not compared again, and without the guard nothing stays."""
+    store, grown = MemoryStore(), [TopicSpec("t", partitions=2)]
+    one = Backup.claim(store, topics=grown)
+    one.commit([*records("t", 0, range(10)), *records("t", 1, range(10))])
+    one.complete()
+    two = Backup.claim(store, topics=grown, number=2, instance="b")
+    lacking = [*records("t", 0, range(10)), *records("t", 1, range(4, 10))]
+    two.commit(lacking, base_end={("t", 0): 10, ("t", 1): 10})
+    two.complete()
+    tasks, _ = tasks_of(one, store, stop=threading.Event(), topic=grown[0], guard=guard)
+    tasks.seal(1, 2)
+    states = [one.writer.state, two.writer.state]
+    wanted = clearing(states[0], states, guarded(grown[0].topic()))
+    assert wanted is not None
+    tasks.clear(1, wanted)
+    state = one.writer.state
+    if not guard:
+        assert state.gone
+        return
+    hurt = one.key("t", 1)
+    assert state.cleared is not None
+    assert state.cleared.stays == {hurt: vanished_reason(4, 2, range(4))}
+    assert {part.key for _, part in ChainReader(store, PAIR).load(1).live_parts()} == {hurt}
+    assert clearing(state, states, guarded(grown[0].topic())) is None, "nothing covers it"
+    assert why_kept(state, hurt, states, guarded(grown[0].topic())) == state.cleared.stays[hurt]
+    let_go(store, grown[0], 1)
+    everything = clearing(state, states, guarded(grown[0].topic()), [hurt])
+    assert everything is not None
+    tasks.clear(1, everything)
+    assert state.gone
 
 
 def test_what_is_lost_below_a_horizon_leaves_nothing_sound() -> None:

@@ -22,7 +22,7 @@ from tandem.backup_avro.documents.release import Release
 from tandem.backup_avro.errors import TransientError
 from tandem.backup_avro.record.current import Record, TimestampType
 from tandem.backup_avro.selection.coverage import CUT_OFF_KEPT, clearing
-from tandem.controller.instance.act import InstanceTasks
+from tandem.controller.instance.act import InstanceTasks, TaskPolicy
 from tandem.controller.instance.history_proof import HistoryProver, NotProvenError
 from tandem.sink.encryption.encryption_settings import KeySettings
 from tandem.sink.encryption.key_ring import KeyRing
@@ -326,7 +326,7 @@ class World:
             open_source=lambda: self.source,
             identity=Identity(pair=PAIR, instance="a", incarnation="a-1", cluster_id="cluster-1"),
             opening=lambda _: OPENING,
-            read_back=False,
+            policy=TaskPolicy(read_back=False),
             publish=lambda _, **__: None,
             stop=threading.Event(),
         )

@@ -48,7 +48,7 @@ def release(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
     output_: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Release data that the cluster no longer has: a deleted topic's last backup, records that a truncation cut off.
+    """Release data that the cluster no longer has: a deleted topic's last backup, cut off records, vanished keys.
 
     No handover clears these, because no newer generation can cover them. What would be lost is said first. The owner of
     each generation clears it at its next tick, or at the end of its turn. It can't be taken back.

@@ -1,0 +1,160 @@
+"""Compares a generation with the one that covers it before it is cleared: keys that only it has are named.
+
+It reads the objects of both wherever their numbers of records differ, part by part, and compares keys within a given
+memory. Results are remembered while the clearing waits, by generation and partition.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+import structlog
+
+from tandem.backup_avro.chain.entries import Part, PartitionKey, StoredObject
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.errors import DamagedError
+from tandem.backup_avro.record.container import (
+    Codec,
+    ContainerHeader,
+    decode_header,
+    decompress,
+    encode_header,
+    iter_blocks,
+)
+from tandem.backup_avro.selection.coverage import vanished_reason
+from tandem.backup_avro.selection.vanished_keys import (
+    CopyRecords,
+    LivePart,
+    Record,
+    compared_copy,
+    counts_prove,
+    find_vanished_keys,
+)
+from tandem.sink.encryption.objects import read_range
+from tandem.sink.store.chain.chain_writer import StoppedError
+from tandem.sink.store.object_store import ObjectMissingError, ObjectStore
+from tandem.sink.transcode.implementation_choice import best_bodies
+
+_LOG = structlog.get_logger()
+_WINDOW: Final = 4 << 20
+_MOST_BYTES: Final = 16 << 20
+
+
+class KeyGuard:
+    """Finds the partitions whose clearing would lose keys. `most_bytes` is the memory for remembered keys.
+
+    One comparison runs at a time. When `stop` is set, it ends with StoppedError.
+    """
+
+    def __init__(self, store: ObjectStore, *, stop: threading.Event, most_bytes: int = _MOST_BYTES) -> None:
+        self._store = store
+        self._stop = stop
+        self._most_bytes = most_bytes
+        self._lock = threading.Lock()
+        self._results: dict[int, dict[PartitionKey, str | None]] = {}
+        self._missed: set[str] = set()
+
+    def vanished(
+        self, older: Generation, all_generations: Collection[Generation], keys: Iterable[PartitionKey]
+    ) -> Mapping[PartitionKey, str]:
+        """Return the partitions among `keys` that lost keys after `older` read them, each with the reason to keep it.
+
+        Objects of `older` that are damaged or gone count as empty. Raises the store's errors, those of keys, and
+        DamagedError for an object of the newer generation.
+        """
+        with self._lock:
+            results = self._results.setdefault(older.number, {})
+            missing = [key for key in keys if key not in results]
+            compared = {key: compared_copy(older, all_generations, key) for key in missing}
+            parts = {g.number: _parts_of(g, missing) for g in (older, *filter(None, compared.values()))}
+            for key, newer in compared.items():
+                results[key] = None if newer is None else self._compare(key, older, newer, parts)
+            unproven = [older.name_of(key) for key, newer in compared.items() if newer is None]
+            if missing:
+                _LOG.info(
+                    "compared keys before clearing",
+                    generation=older.number,
+                    partitions=len(missing) - len(unproven),
+                    not_comparable=len(unproven),
+                )
+            return {key: reason for key, reason in results.items() if reason is not None}
+
+    def forget(self, number: int) -> None:
+        """Forget the results for a generation that is cleared."""
+        with self._lock:
+            self._results.pop(number, None)
+
+    def _compare(
+        self,
+        key: PartitionKey,
+        older: Generation,
+        newer: Generation,
+        parts: Mapping[int, Mapping[PartitionKey, Sequence[LivePart]]],
+    ) -> str | None:
+        found = find_vanished_keys(
+            CopyRecords(parts=parts[older.number].get(key, ()), read=partial(self._read_what_is_left, older)),
+            CopyRecords(parts=parts[newer.number].get(key, ()), read=partial(self._read, newer)),
+            by_counts=counts_prove(newer, older, key),
+            most_bytes=self._most_bytes,
+        )
+        if not found.count:
+            return None
+        _LOG.error(
+            "keys vanished from the log without a tombstone, the older copy is kept",
+            topic=older.name_of(key),
+            generation=older.number,
+            missing_in=newer.number,
+            keys=found.count,
+            offsets=list(found.offsets),
+            remedy=f"`tandem restore --generation {older.number} --no-merge` has them; `tandem release` lets them go",
+        )
+        return vanished_reason(found.count, newer.number, found.offsets)
+
+    def _read_what_is_left(self, state: Generation, item: StoredObject, part: Part) -> Iterator[list[Record]]:
+        """Yield as `_read`; nothing more of an object that is damaged, or still missing when chains were read again."""
+        try:
+            yield from self._read(state, item, part)
+        except (DamagedError, ObjectMissingError) as error:
+            if isinstance(error, ObjectMissingError) and item.key not in self._missed:
+                self._missed.add(item.key)
+                raise
+            _LOG.warning("an object of the generation to clear can't be read", object=item.key, error=error)
+
+    def _read(self, state: Generation, item: StoredObject, part: Part) -> Iterator[list[Record]]:
+        """Yield the records of a part, block by block."""
+        header = _header_of(state)
+        bodies = best_bodies()
+        at, size = part.start, _WINDOW
+        while at < part.end:
+            if self._stop.is_set():
+                raise StoppedError("the process ends while keys are compared", code="TDM-B047")
+            data = read_range(self._store, item, at, min(part.end, at + size))
+            end = len(data) if at + len(data) >= part.end else data.rfind(header.sync) + len(header.sync)
+            if end < len(header.sync):  # no whole block
+                size *= 4
+                continue
+            for block in iter_blocks(data, header, 0, end):
+                body = decompress(block, header.codec)
+                yield [
+                    (offset, body[key_from:key_to] if key_at >= 0 else None, value_at >= 0)
+                    for _, _, offset, _, _, key_at, key_from, key_to, value_at, *_ in bodies.spans(body, block.count)
+                ]
+            at, size = at + end, _WINDOW
+
+
+def _parts_of(state: Generation, keys: Iterable[PartitionKey]) -> dict[PartitionKey, list[LivePart]]:
+    found: dict[PartitionKey, list[LivePart]] = {key: [] for key in keys}
+    for item, part in state.live_parts():
+        if part.key in found:
+            found[part.key].append((item, part))
+    return found
+
+
+def _header_of(state: Generation) -> ContainerHeader:
+    """Return the header of all objects of a generation, which its OPEN determines."""
+    opening = state.opening
+    assert opening is not None, "only opened generations have objects"
+    return decode_header(encode_header(codec=Codec(opening.codec), sync=bytes.fromhex(opening.sync)))

@@ -1,0 +1,113 @@
+"""A topic that only compacts loses keys by accident, and a turn comes before anybody notices."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+from support.backups.witness import rows_of
+from support.clusters.topic_config import set_config
+from support.clusters.topics import TopicMaker
+from support.pairs.instances import QUICK, Pair, PairMaker
+from support.pairs.outcomes import UNCLEANED, assert_all_stored, write
+
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.selection.restorable_state import select
+from tandem.controller.sandbox.kafka import KafkaServer
+
+pytestmark = pytest.mark.integration
+
+
+def known(pair: Pair, topic: str) -> tuple[str, int]:
+    """The policy of a topic, and its log start, as generation 1 knows them."""
+    state = pair.generation(1)
+    assert state is not None
+    (found,) = (one for one in state.topics.values() if one.name == topic)
+    starts = [position.log_start for key, position in state.positions.items() if key.topic_id == found.topic_id]
+    return found.config["cleanup.policy"], max(starts)
+
+
+def lose_records(pair: Pair, bootstrap: str, topic: str, before: int) -> None:
+    """Set a policy that deletes for a while, and delete records meanwhile, all known to the Active."""
+    set_config(bootstrap, topic, {"cleanup.policy": "compact,delete", "retention.ms": "-1"})
+    pair.wait("the policy is known", lambda: known(pair, topic)[0] == "compact,delete")
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.delete_records([TopicPartition(topic, 0, before)]).values():
+        assert future.result(30).low_watermark == before
+    pair.wait("the log start is known", lambda: known(pair, topic)[1] == before)
+    set_config(bootstrap, topic, {"cleanup.policy": "compact"})
+    pair.wait("the policy is known", lambda: known(pair, topic)[0] == "compact")
+
+
+def cleared(pair: Pair) -> Generation | None:
+    """Generation 1 once its clearing is done."""
+    state = pair.generation(1)
+    return state if state is not None and state.cleared is not None else None
+
+
+def gone(pair: Pair) -> bool:
+    """Whether nothing of generation 1 is left."""
+    state = cleared(pair)
+    return state is not None and state.gone
+
+
+def test_the_copy_that_alone_has_lost_keys_stays_until_it_is_released(
+    kafka: KafkaServer, make_topic: TopicMaker, new_pair: PairMaker, topic_name: str
+) -> None:
+    """It is named within the turn, a restore of it has every lost key, and what lost nothing is cleared."""
+    bootstrap = kafka.bootstrap
+    hurt, whole = (make_topic(f"{topic_name}-{name}", config=UNCLEANED) for name in ("hurt", "whole"))
+    for topic in hurt, whole:
+        write(bootstrap, topic, 100)
+    write(bootstrap, hurt, 10)
+    pair = new_pair([hurt, whole], **QUICK)
+    a = pair.start("a", first="a")
+    pair.wait("generation 1 is complete", lambda: pair.complete(1))
+    pair.start("b", first="a")
+    lose_records(pair, bootstrap, hurt, 60)
+    assert not a.said("tainted")
+
+    pair.activate("b", 2)
+    one = pair.wait("generation 1 is cleared but for what is kept", lambda: cleared(pair))
+    assert one.cleared is not None
+    assert [one.name_of(key) for key in one.cleared.stays] == [f"{hurt}-0"]
+    (why,) = one.cleared.stays.values()
+    assert why.startswith("keys vanished: 50, which generation 2 lacks"), why
+    (said,) = a.said("keys vanished from the log")
+    assert (said["keys"], said["offsets"]) == (50, [10, 11, 12, 13, 14])
+    problem = next(one for one in pair.status()["problems"] if one["fault"] == "keys vanished")
+    assert f"{hurt}-0" in problem["message"]
+    selection = select(pair.live(), number=1, wanted=lambda item: item.name == hurt, merge=False)
+    lost = {row.key for row in rows_of(pair.store, selection)}
+    assert lost == {b"key-%d" % number for number in range(100)}
+    assert_all_stored(pair, bootstrap, [hurt, whole])
+
+    done = pair.tandem("release", hurt, "--yes", "-o", "json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["losses"][0]["generation"] == 1
+    pair.wait("all of generation 1 is cleared", lambda: gone(pair))
+    assert not list(pair.store.list(pair.data_prefix("a", 1)))
+
+
+def test_what_is_only_compacted_is_cleared_at_once(
+    kafka: KafkaServer, make_topic: TopicMaker, new_pair: PairMaker, topic_name: str
+) -> None:
+    """Keys that are written anew and deleted, before, during and after the cleaning, are no loss."""
+    bootstrap = kafka.bootstrap
+    often = {"segment.ms": "100", "min.cleanable.dirty.ratio": "0.01", "delete.retention.ms": "60000"}
+    topic = make_topic(topic_name, config=often)
+    pair = new_pair([topic], **QUICK)
+    a = pair.start("a", first="a")
+    for _ in range(4):
+        write(bootstrap, topic, 50)
+    pair.wait("generation 1 is complete", lambda: pair.complete(1))
+    pair.start("b", first="a")
+    for count in (50, 20, 5):
+        write(bootstrap, topic, count)
+    pair.activate("b", 2)
+    pair.wait("generation 1 is cleared", lambda: gone(pair))
+    assert a.said("compared keys before clearing", generation=1, partitions=1, not_comparable=0)
+    assert not a.said("keys vanished")
+    assert not [one for one in pair.status()["problems"] if one["fault"] == "keys vanished"]

@@ -1,0 +1,77 @@
+"""Mistakes in comparing keys before a copy is cleared."""
+
+from __future__ import annotations
+
+from planted.mistakes import Mistake
+
+_KEYS = "avro/tandem/backup_avro/selection/vanished_keys.py"
+_GUARD = "sink/tandem/sink/write/key_guard.py"
+
+MISTAKES: tuple[Mistake, ...] = (
+    Mistake(
+        name="key guard: an older record of a key stands for the lost one",
+        file=_KEYS,
+        old="offset >= lacking.get(key, math.inf)",
+        new="key in lacking",
+    ),
+    Mistake(
+        name="key guard: a key that was deleted is a loss",
+        file=_KEYS,
+        old="lacking[key] = offset if has_value else ~offset",
+        new="lacking[key] = offset",
+    ),
+    Mistake(
+        name="key guard: the share that did not fit is forgotten",
+        file=_KEYS,
+        old="        shares += lacking.left\n",
+        new="",
+    ),
+    Mistake(
+        name="key guard: equal counts prove equal records after a sweep",
+        file=_KEYS,
+        old="return key not in older.horizons and older.completed_at",
+        new="return older.completed_at",
+    ),
+    Mistake(
+        name="key guard: a scan long after the older copy ended proves a loss",
+        file=_KEYS,
+        old="    if base.end <= older.positions[key].offset:\n",
+        new="    if base.end <= newer.positions[key].offset:\n",
+    ),
+    Mistake(
+        name="key guard: tombstones that a tail may miss prove a loss",
+        file=_KEYS,
+        old="    if lives_ms < _BEST_EFFORT_MS:\n        return False\n",
+        new="",
+    ),
+    Mistake(
+        name="key guard: the newest copy is compared, which may lack what was deleted since",
+        file=_KEYS,
+        old="key=lambda g: g.number)\n    return next(",
+        new="key=lambda g: -g.number)\n    return next(",
+    ),
+    Mistake(
+        name="key guard: a covering object that is missing holds every key",
+        file=_GUARD,
+        old="read=partial(self._read, newer)",
+        new="read=partial(self._read_what_is_left, newer)",
+    ),
+    Mistake(
+        name="key guard: what vanished is cleared all the same",
+        file="controller/tandem/controller/instance/act.py",
+        old="            wanted = self._without_vanished(writer.state, wanted, generations, let_go)\n",
+        new="",
+    ),
+    Mistake(
+        name="key guard: vanished keys are covered at the next look",
+        file="avro/tandem/backup_avro/selection/coverage.py",
+        old=" or recorded.startswith(_VANISHED) else None",
+        new=" else None",
+    ),
+    Mistake(
+        name="key guard: a restore leaves out what was kept, because a log start moved past it",
+        file="avro/tandem/backup_avro/selection/restorable_state.py",
+        old="        log_start = min(log_start, position.base.start)\n",
+        new="        log_start = max(log_start, position.base.start)\n",
+    ),
+)

@@ -1,0 +1,140 @@
+"""The comparison of two stored copies before one is cleared: which partitions stay, and what is read for that."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+from support.backups.build_backup import Backup, TopicSpec, records
+from support.pipeline.doubles import MemoryStore
+
+from tandem.backup_avro.chain.entries import PartitionKey
+from tandem.backup_avro.errors import DamagedError
+from tandem.sink.store.chain.chain_writer import StoppedError
+from tandem.sink.store.object_store import ObjectMissingError
+from tandem.sink.write.key_guard import KeyGuard
+
+SPEC = TopicSpec("t", partitions=2)
+KEY = PartitionKey(SPEC.topic().topic_id, 0)
+OTHER = PartitionKey(SPEC.topic().topic_id, 1)
+
+
+class Copies:
+    """Generation 1 with 30 keys in each of two partitions, and generation 2 without the records at some offsets."""
+
+    def __init__(self, lost: Iterable[int] = (), *, tombstones: Iterable[int] = ()) -> None:
+        self.store = MemoryStore()
+        self.stop = threading.Event()
+        gone, deleted = set(lost), set(tombstones)
+        self.one = Backup.claim(self.store, topics=[SPEC])
+        for first in (0, 10, 20):
+            batch = [*records("t", 0, range(first, first + 10), tombstones=deleted)]
+            self.one.commit([*batch, *records("t", 1, range(first, first + 10))], journal=first == 10)
+        self.one.complete()
+        self.one.seal()
+        self.two = Backup.claim(self.store, topics=[SPEC], number=2, instance="b")
+        there = [one for one in records("t", 0, range(30), tombstones=deleted) if one.offset not in gone]
+        ends = {("t", 0): 30, ("t", 1): 30}
+        self.two.commit([*there, *records("t", 1, range(30))], ends=ends, base_end=ends)
+        self.two.complete()
+        self.guard = KeyGuard(self.store, stop=self.stop)
+
+    def vanished(self) -> dict[PartitionKey, str]:
+        """What the guard says of both partitions."""
+        states = [self.one.writer.state, self.two.writer.state]
+        return dict(self.guard.vanished(states[0], states, [KEY, OTHER]))
+
+    def names(self, backup: Backup) -> list[str]:
+        """The objects with records of the first partition."""
+        return [item.key for item, part in backup.writer.state.live_parts() if part.key == KEY]
+
+
+def test_a_partition_that_lost_keys_is_named_with_their_number() -> None:
+    """Not the other one."""
+    (one,) = Copies(lost=(3, 17, 21)).vanished().items()
+    why = (
+        "keys vanished: 3, which generation 2 lacks though no tombstone deleted them; their last records are kept, at "
+        "offsets 3, 17, 21"
+    )
+    assert one == (KEY, why)
+    many = Copies(lost=range(5, 25)).vanished()[KEY]
+    assert many.startswith("keys vanished: 20,")
+    assert many.endswith("at offsets 5, 6, 7, 8, 9, ...")
+
+
+def test_nothing_is_read_of_equal_copies() -> None:
+    """Their chains say that they have equally many records."""
+    copies = Copies()
+    copies.store.log.clear()
+    assert copies.vanished() == {}
+    assert [one for one in copies.store.log if one[0] == "get"] == []
+
+
+def test_keys_that_were_deleted_are_no_loss() -> None:
+    """Their tombstones are gone from the log by now."""
+    assert Copies(lost=(3, 17), tombstones=(3, 17)).vanished() == {}
+
+
+def test_results_are_remembered_until_the_generation_is_cleared() -> None:
+    """A clearing may be tried for days."""
+    copies = Copies(lost=(3,))
+    found = copies.vanished()
+    copies.store.log.clear()
+    assert copies.vanished() == found
+    assert copies.store.log == []
+    copies.guard.forget(1)
+    assert copies.vanished() == found
+    assert copies.store.log != []
+
+
+def test_objects_are_read_in_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Smaller ones than a block grow until they hold one."""
+    expected = Copies(lost=(3, 17, 21)).vanished()
+    monkeypatch.setattr("tandem.sink.write.key_guard._WINDOW", 20)
+    assert Copies(lost=(3, 17, 21)).vanished() == expected
+
+
+def test_a_comparison_ends_with_the_process() -> None:
+    """And says nothing."""
+    copies = Copies(lost=(3,))
+    copies.stop.set()
+    with pytest.raises(StoppedError):
+        copies.vanished()
+
+
+def test_a_covering_object_that_cannot_be_read_proves_nothing() -> None:
+    """Neither that its keys are there nor that they are lost."""
+    copies = Copies(lost=(3,))
+    (name,) = copies.names(copies.two)
+    was = copies.store.objects.pop(name)
+    for _ in range(2):
+        with pytest.raises(ObjectMissingError):
+            copies.vanished()
+    copies.store.objects[name] = was[:-8] + b"\0" * 8
+    with pytest.raises(DamagedError):
+        copies.vanished()
+    copies.store.objects[name] = was
+    assert list(copies.vanished()) == [KEY]
+
+
+def test_what_is_damaged_in_the_older_copy_can_not_be_lost_with_it() -> None:
+    """The rest of it is compared. An object that is gone may have been replaced: the chains are read again first."""
+    copies = Copies(lost=(3, 27))
+    first, *_ = copies.names(copies.one)
+    was = copies.store.objects.pop(first)
+    with pytest.raises(ObjectMissingError):
+        copies.vanished()
+    assert copies.vanished()[KEY].startswith("keys vanished: 1,")
+    copies.guard.forget(1)
+    copies.store.objects[first] = bytes(len(was))
+    assert copies.vanished()[KEY].startswith("keys vanished: 1,")
+
+
+def test_a_copy_that_proves_nothing_is_not_compared() -> None:
+    """As where a policy deletes."""
+    copies = Copies(lost=(3,))
+    state = copies.one.writer.state
+    state.topics[KEY.topic_id] = replace(state.topics[KEY.topic_id], config={"cleanup.policy": "compact,delete"})
+    assert copies.vanished() == {}
