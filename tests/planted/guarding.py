@@ -65,7 +65,7 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="key guard: vanished keys are covered at the next look",
         file="avro/tandem/backup_avro/selection/coverage.py",
-        old=" or recorded.startswith(_VANISHED) else None",
+        old=" or why.startswith(_VANISHED) else None",
         new=" else None",
     ),
     Mistake(
