@@ -319,8 +319,8 @@ class ContextStart:
         from pyspark.sql import SparkSession  # noqa: PLC0415 (PySpark takes a second to load)
 
         spark = SparkSession._instantiatedSession  # noqa: SLF001 (nothing public tells without making one)
-        if spark is not None:
-            spark.stop()  # stops its context, and forgets the session
+        if spark is not None and spark.sparkContext is self._context:
+            spark.stop()  # stops the context, and forgets the session
         else:
             self._context.stop()
 

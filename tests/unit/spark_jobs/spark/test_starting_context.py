@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+import pyspark.sql  # before a test replaces one of its modules
 import pytest
 
 from tandem.backup_avro.errors import ConfigError, PermanentError
@@ -48,8 +49,11 @@ class _Starts:
 
 @pytest.fixture
 def starts(monkeypatch: pytest.MonkeyPatch) -> Iterator[_Starts]:
-    """Replace Spark's start."""
+    """Replace Spark's start; the process has no Spark, whatever other tests have started in it."""
     found = _Starts()
+    none = SimpleNamespace(SparkContext=SimpleNamespace(_active_spark_context=None))
+    monkeypatch.setitem(sys.modules, "pyspark.core.context", none)
+    monkeypatch.setattr(pyspark.sql.SparkSession, "_instantiatedSession", None)
     monkeypatch.setattr(session, "build_context", found.build)
     monkeypatch.setattr(session, "make_in_background", lambda _: None)
     yield found
