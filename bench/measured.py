@@ -63,13 +63,15 @@ def _peak_mb(pid: int | str = "self") -> float:
 
 def tree_cpu_s() -> float:
     """Return the processor time so far of this process, of all below it, and of those of them that have ended."""
-    fields = [_stat(pid)[11:15] for pid in _tree()]
+    fields = [stat(pid)[11:15] for pid in tree(os.getpid())]
     return sum(int(number) for four in fields for number in four) / os.sysconf("SC_CLK_TCK")
 
 
 def tree_peak_mb() -> float:
     """Return the most memory that was resident in one Python process below this one; none counts as 0."""
-    return max((_peak_mb(pid) for pid in _tree() if pid != os.getpid() and _stat(pid)[-1] != "java"), default=0.0)
+    return max(
+        (_peak_mb(pid) for pid in tree(os.getpid()) if pid != os.getpid() and stat(pid)[-1] != "java"), default=0.0
+    )
 
 
 def peaks_mb() -> dict[str, float]:
@@ -77,7 +79,7 @@ def peaks_mb() -> dict[str, float]:
 
     Processes that have ended are not counted.
     """
-    peaks = {pid: (_stat(pid)[-1] == "java", _peak_mb(pid)) for pid in _tree()}
+    peaks = {pid: (stat(pid)[-1] == "java", _peak_mb(pid)) for pid in tree(os.getpid())}
     workers = [peak for pid, (java, peak) in peaks.items() if pid != os.getpid() and not java]
     return {
         "driver": peaks[os.getpid()][1],
@@ -87,16 +89,16 @@ def peaks_mb() -> dict[str, float]:
     }
 
 
-def _tree() -> list[int]:
-    """Return this process and all below it."""
-    parents = {int(path.name): int(_stat(int(path.name))[1]) for path in Path("/proc").glob("[0-9]*")}
-    found = [os.getpid()]
+def tree(root: int) -> list[int]:
+    """Return a process and all below it."""
+    parents = {int(path.name): int(stat(int(path.name))[1]) for path in Path("/proc").glob("[0-9]*")}
+    found = [root]
     for pid in found:
         found += [child for child, parent in parents.items() if parent == pid]
     return found
 
 
-def _stat(pid: int) -> list[str]:
+def stat(pid: int) -> list[str]:
     """Return the fields of /proc/PID/stat from the state on, and the name at the end; zeros if it has just ended."""
     try:
         name, _, rest = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(") ")

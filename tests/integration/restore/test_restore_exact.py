@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import Producer
 from support.backups.build_backup import Backup, TopicSpec, records
 from support.restores.cases import Case, Row, ends_of, last_offset, read_with_offsets, rows_of, starts_of
+from support.restores.random_logs import random_log
 
 from tandem.backup_avro.errors import RefusedError
 from tandem.backup_avro.record.current import Record
@@ -24,17 +25,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark]
 _PARTITIONS = 24
 _CLEANED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
 _FILLER: Row = (-1, None, None, ())
-
-
-def _random_log(dice: random.Random, topic: str, partition: int) -> list[Record]:
-    if dice.random() < 0.15:
-        return []
-    offset, offsets = dice.choice([0, 0, 1, 50, 3_000, 700_000]), []
-    for _ in range(dice.choice([1, 2, 60, 300])):
-        offsets.append(offset)
-        offset += dice.choice([1, 1, 1, 1, 2, 2, 30, 4_000, 250_000] if dice.random() < 0.1 else [1, 1, 2])
-    last = offsets[-1] if dice.random() < 0.3 else -1
-    return records(topic, partition, offsets, tombstones=[last, *dice.sample(offsets, len(offsets) // 10)])
 
 
 def _backup(case: Case, topic: str, logs: list[list[Record]], config: dict[str, str] = _CLEANED) -> None:
@@ -59,7 +49,11 @@ def _restored(case: Case, target: str, **options: Any) -> None:
 def test_each_record_lies_at_its_source_offset(case: Case, topic_name: str) -> None:
     """A filler at each offset between them, nothing below the first and nothing behind the last."""
     dice = random.Random(topic_name)
-    logs = [_random_log(dice, topic_name, number) for number in range(_PARTITIONS)]
+
+    def gap() -> int:
+        return dice.choice([1, 1, 1, 1, 2, 2, 30, 4_000, 250_000] if dice.random() < 0.1 else [1, 1, 2])
+
+    logs = [random_log(dice, topic_name, number, gap) for number in range(_PARTITIONS)]
     _backup(case, topic_name, logs)
     target = f"{topic_name}.restored"
     _restored(case, target)

@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from support.backups.build_backup import Backup, TopicSpec, records
 from support.restores.cases import Case, ends_of, last_offset, read_with_offsets, rows_of, starts_of
+from support.restores.random_logs import random_log
 
 from tandem.backup_avro.errors import RefusedError
 from tandem.backup_avro.record.current import Record
@@ -23,21 +24,14 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark]
 _PARTITIONS = 24
 
 
-def _random_log(dice: random.Random, topic: str, partition: int) -> list[Record]:
-    if dice.random() < 0.15:
-        return []
-    offset, offsets = dice.choice([0, 0, 1, 50, 3_000, 700_000]), []
-    for _ in range(dice.choice([1, 2, 60, 300])):
-        offsets.append(offset)
-        offset += dice.choice([1, 1, 1, 1, 2, 2, 30, 4_000])
-    last = offsets[-1] if dice.random() < 0.3 else -1
-    return records(topic, partition, offsets, tombstones=[last, *dice.sample(offsets, len(offsets) // 10)])
-
-
 def _backup(case: Case, topic: str) -> list[list[Record]]:
     dice = random.Random(topic)
     backup = Backup.claim(case.store, topics=[TopicSpec(topic, partitions=_PARTITIONS)], block_records=50)
-    logs = [_random_log(dice, topic, number) for number in range(_PARTITIONS)]
+
+    def gap() -> int:
+        return dice.choice([1, 1, 1, 1, 2, 2, 30, 4_000])
+
+    logs = [random_log(dice, topic, number, gap) for number in range(_PARTITIONS)]
     for items in logs:
         cut = dice.randint(0, len(items))
         for some in (items[:cut], items[cut:]):

@@ -149,6 +149,11 @@ def build_session(
 ) -> SparkSession:
     """Return a new session, or the one that is already running in this process, like `build_context`."""
     build_context(master, name=name, extra=extra)
+    return _session_of_context(master, name, extra)
+
+
+def _session_of_context(master: str, name: str, extra: Mapping[str, str] | None) -> SparkSession:
+    """Return the session of the context that runs in this process."""
     from pyspark.sql import SparkSession  # noqa: PLC0415 (PySpark takes a second to load)
 
     builder = SparkSession.builder.appName(name)
@@ -368,7 +373,7 @@ def session(
     """Yield a session, and stop it afterwards unless it was running before."""
     with starting_context(master, name=name, extra=extra) as start:
         start()
-        yield build_session(master, name=name, extra=extra)
+        yield _session_of_context(master, name, extra)
 
 
 def start_worker_daemon(context: SparkContext) -> None:

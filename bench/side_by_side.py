@@ -1,4 +1,4 @@
-"""Backup and restore beside OSO kafka-backup, whole processes: `python -m bench.cases.side_by_side THOUSANDS SIZE`.
+"""Backup and restore beside OSO kafka-backup, whole processes: `python -m bench.side_by_side THOUSANDS SIZE`.
 
 THOUSANDS of records with distinct JSON values of SIZE bytes, on one broker, into folders, restored into fresh topics.
 The two take turns. Its engine is built from bench/peer, for the first time in a quarter of an hour, so `cargo` has to
@@ -25,10 +25,10 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from bench.load import Load, fill
-from bench.measured import Run, report
+from bench.measured import Run, report, stat, tree
 from bench.servers import BenchKafka
 
-_PEER: Final = Path(__file__).parents[1] / "peer"
+_PEER: Final = Path(__file__).with_name("peer")
 _CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "tandem" / "peer"
 _LOOK_S: Final = 0.05
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
@@ -38,7 +38,7 @@ _TANDEM: Final = Path(sys.executable).with_name("tandem")
 
 def main() -> None:
     """Run all of it; report the middle one of each kind."""
-    parser = argparse.ArgumentParser(prog="bench.cases.side_by_side", description=__doc__)
+    parser = argparse.ArgumentParser(prog="bench.side_by_side", description=__doc__)
     parser.add_argument("thousands", type=int)
     parser.add_argument("size", type=int)
     parser.add_argument("--repeat", type=int, default=3)
@@ -147,49 +147,19 @@ def _whole(command: Sequence[str], folder: Path) -> tuple[float, float, float]:
     peak = 0
     with log.open("wb") as output:
         began = time.perf_counter()
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, cwd=Path(__file__).parents[2])
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, cwd=Path(__file__).parents[1])
         while process.poll() is None:
             resident = 0
-            for pid in _below(process.pid):
-                ticks, pages = _used(pid)
-                cpu[pid] = max(cpu.get(pid, 0.0), ticks / _TICKS)
-                resident += pages * _PAGE
+            for pid in tree(process.pid):
+                fields = stat(pid)
+                cpu[pid] = max(cpu.get(pid, 0.0), (int(fields[11]) + int(fields[12])) / _TICKS)
+                resident += int(fields[21]) * _PAGE
             peak = max(peak, resident)
             time.sleep(_LOOK_S)
         seconds = time.perf_counter() - began
     if process.returncode:
         raise RuntimeError(f"{command[0]} failed:\n{log.read_text(errors='replace')[-4000:]}")
     return seconds, sum(cpu.values()), peak / 1e6
-
-
-def _below(pid: int) -> list[int]:
-    """Return a process and all below it."""
-    children: dict[int, list[int]] = {}
-    for path in Path("/proc").glob("[0-9]*"):
-        children.setdefault(_parent(path), []).append(int(path.name))
-    found = [pid]
-    for each in found:
-        found += children.get(each, [])
-    return found
-
-
-def _parent(path: Path) -> int:
-    fields = _fields(path / "stat")
-    return int(fields[1]) if fields else 0
-
-
-def _used(pid: int) -> tuple[int, int]:
-    """Return the clock ticks that a process has run for, and its resident pages."""
-    fields = _fields(Path(f"/proc/{pid}/stat"))
-    return (int(fields[11]) + int(fields[12]), int(fields[21])) if fields else (0, 0)
-
-
-def _fields(stat: Path) -> list[str]:
-    """Return the fields of /proc/PID/stat from the state on; none if the process has ended."""
-    try:
-        return stat.read_text(encoding="ascii", errors="replace").rpartition(") ")[2].split()
-    except OSError:
-        return []
 
 
 def _check_and_delete(kafka: BenchKafka, topic: str, load: Load) -> None:
