@@ -52,7 +52,7 @@ SCENES: dict[str, set[str]] = {
     "former_active_cannot_seal": {"TandemHandoverStuck"},
     "hanging_transaction": {"TandemStableOffsetStuck"},
 }
-ON_A_STORE = {"TandemChainDamaged", "TandemInstanceNotReady", "TandemKeysVanished"} | {
+ON_A_STORE = {"TandemChainDamaged", "TandemInstanceNotReady", "TandemKeysVanished", "TandemRecoveryWindowShort"} | {
     f"Tandem{kind.value.capitalize()}{what}" for kind in JobKind for what in ("Failed", "Stale")
 }
 # The simulation's turns take 15 s, its tombstones live 1000 s.
@@ -134,6 +134,7 @@ class Watched:
         self.store = MemoryStore(clock_ms=1_800_000_000_000)
         self.epoch = self.store.clock_ms / 1000
         self.history = History(epoch=self.epoch)
+        self.window_s = 0.0
         self.reader = outcomes.OutcomeReader(self.store, BUILT_PAIR)
         self.page = MetricsPage(
             pair=PAIR,
@@ -143,7 +144,7 @@ class Watched:
             now=lambda: self.store.clock_ms / 1000,
         )
         self.page.look = lambda: InstanceMetrics(
-            role=Role.ACTIVE, backup=collect_backup_metrics(sight(self.store), "a")
+            role=Role.ACTIVE, backup=collect_backup_metrics(sight(self.store, window_s=self.window_s), "a")
         )
         self.page.results = lambda: LastRuns(known=True, last=self.reader.refresh())
         Backup.completed(self.store, records("orders", 0, range(10)))
@@ -196,6 +197,14 @@ def test_keys_vanish_and_are_released(watched: Watched, quick: Path) -> None:
     older.append(EntryKind.CLEARED, clearing=older.clearing())
     watched.seconds(6)
     ask(quick, watched.history, {"TandemKeysVanished": Moments(before=4, fires=10, after=16)})
+
+
+def test_a_window_is_raised_after_copies_are_gone(watched: Watched, quick: Path) -> None:
+    """Until the oldest copy that is left is as old as the window is long."""
+    watched.seconds(5)
+    watched.window_s = 12.0
+    watched.seconds(15)
+    ask(quick, watched.history, {"TandemRecoveryWindowShort": Moments(before=4, fires=10, after=18)})
 
 
 def test_an_instance_waits_at_its_start(watched: Watched, quick: Path) -> None:

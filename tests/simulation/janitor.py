@@ -41,8 +41,8 @@ class Chores:
     sweep: SweepRules
 
 
-def draw(rng: random.Random) -> Chores:
-    """Choose limits that something of a history of a hundred seconds lies beyond."""
+def draw(rng: random.Random, *, least_ms: int) -> Chores:
+    """Choose limits that something of a history of a hundred seconds lies beyond; horizons of at least `least_ms`."""
     return Chores(
         rules=RetentionRules(
             grace=REWRITE_GRACE_MS,
@@ -51,7 +51,7 @@ def draw(rng: random.Random) -> Chores:
             sweeps=True,
         ),
         sweep=SweepRules(
-            horizon=rng.randint(0, 25_000),
+            horizon=max(least_ms, rng.randint(0, 25_000)),
             min_gain=rng.choice((0.0, 0.2)),
             object_size=rng.choice((400, 4_000)),
             block_size=rng.choice((60, 400)),

@@ -61,8 +61,12 @@ class Judge:
     readings: Readings = field(init=False)
     moments: Moments = field(init=False)
     releases: list[tuple[Release, float]] = field(default_factory=list)
-    retain: int = 0
-    """How many sealed generations instances are told to keep (`retain.generations`)."""
+    window_ms: int = 0
+    """What instances promise (`recovery.window`)."""
+    first_complete_at: int | None = None
+    """When a generation was complete for the first time, by the store's clock."""
+    clock_set_at: int = 0
+    """What the store's clock showed when it was last set."""
     pauses: int = 0
     """How often a person asked for a pause or ended one."""
     done: dict[str, int] = field(default_factory=dict)
@@ -75,8 +79,6 @@ class Judge:
     _decoded: dict[tuple[str, int], _Stored] = field(default_factory=dict)
     _judged: dict[PartitionKey, object] = field(default_factory=dict)
     _confirmed_at: dict[int, int] = field(default_factory=dict)
-    _let: set[int] = field(default_factory=set)
-    """The sealed generations whose clearing was seen to begin."""
     _unread: bool = True
     """Whether a claim or a chain changed since they were read."""
     _grown: list[int] = field(default_factory=list)
@@ -248,8 +250,7 @@ class Judge:
         self.completes |= {state.number for state in complete}
         live = [state for state in complete if not state.gone]
         self._confirm(live)
-        if self.retain:
-            self._retained(states)
+        self._restorable_within_the_window(complete)
         try:
             selection = self._select(live)
         except RefusedError as error:
@@ -288,18 +289,23 @@ class Judge:
             if state.clearing is not None and state.clearing == state.cleared:
                 raise ViolationError(f"generation {state.number} is cleared again, and nothing more of it goes")
 
-    def _retained(self, states: list[Generation]) -> None:
-        """Whoever lets a sealed generation go keeps as many later ones as he was told to."""
-        for state in states:
-            if state.clearing is not None and state.sealed and state.number not in self._let:
-                self._let.add(state.number)
-                later = [
-                    other.number for other in states if other.number > state.number and other.sealed and other.whole
-                ]
-                if state.cleared is None and len(later) < self.retain:
-                    raise ViolationError(
-                        f"generation {state.number} is cleared, of {self.retain} to be kept there are {later}"
-                    )
+    def _restorable_within_the_window(self, complete: list[Generation]) -> None:
+        """The moment that lies `window_ms` back can be restored, if a generation was complete by then."""
+        now = self.bucket.now_ms()
+        if self.first_complete_at is None:
+            self.first_complete_at = min(state.completed_at or now for state in complete)
+        moment = now - self.window_ms
+        # A clock that was set is no measure of what has passed, and nothing is promised of what was stolen.
+        if not self.window_ms or self.robbed or moment < max(self.first_complete_at, self.clock_set_at):
+            return
+        if not any(
+            state.clearing is None
+            and state.cleared is None
+            and _first_moment(state, now) <= moment
+            and (state.sealed_at is None or state.sealed_at >= moment)
+            for state in complete
+        ):
+            raise ViolationError(f"of {moment}, {self.window_ms} ms ago, nothing is left that could be restored")
 
     def _confirm(self, live: list[Generation]) -> None:
         for state in live:
@@ -515,3 +521,9 @@ class Judge:
             stored = _Stored(found, min(offsets, default=0), max(offsets, default=0))
             self._decoded[item.key, part.start] = stored
         return stored
+
+
+def _first_moment(state: Generation, otherwise: int) -> int:
+    """Return the time of the first entry from which on a complete generation has every record that it read."""
+    first = max(state.completed_seq or 0, state.horizon_seq)
+    return next((moment.at for moment in state.moments if moment.seq >= first), otherwise)

@@ -248,7 +248,7 @@ class Operator:
     def retain(self, chores: Chores | None = None) -> Process:
         """`tandem retention --horizon --execute`; some are killed, some stand still for longer than their pin lasts."""
         rng = self.runtime.random
-        wanted = chores or janitor.draw(rng)
+        wanted = chores or janitor.draw(rng, least_ms=self.judge.window_ms)
         dies_after = 15 * rng.random() if rng.random() < 0.3 else None
         stands_after = 5 * rng.random() if rng.random() < 0.2 else None
 

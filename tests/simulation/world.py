@@ -58,7 +58,7 @@ _STEADY_S = 12.0
 
 @cache
 def config_of(
-    name: str, *, offers: bool = False, workers: int = 0, exclude: Sequence[str] = (), retain: int = 0
+    name: str, *, offers: bool = False, workers: int = 0, exclude: Sequence[str] = (), window_s: int = 0
 ) -> Config:
     """Return an instance's configuration: real policies, scaled to a rotation every 15 s."""
     return Config.model_validate(
@@ -84,7 +84,7 @@ def config_of(
                 "workers": workers,
             },
             "shutdown": {"grace": "5s"},
-            "retain": {"generations": retain},
+            "recovery": {"window": f"{window_s}s"},
             "groups": {"enabled": False},
         }
     )
@@ -129,7 +129,7 @@ class Plan:
     worker_crash: float = 0.0
     maintenance: float = 0.0
     retention: float = 0.0
-    retain: int = 0
+    window_s: int = 0
     lost: float = 0.0
     twins: bool = False
     blind: float = 0.0
@@ -205,7 +205,7 @@ class World:
         self.judge = Judge(self.cluster, self.bucket, PAIR)
         self.bucket.changed = self._changed
         self._draw()
-        self.judge.retain = self.plan.retain
+        self.judge.window_ms = self.plan.window_s * 1000
         for name in ("t", "u")[: 1 + self.random.randrange(2)]:
             self._create(name)
         self.office = Office(self.cluster, self.bucket, self.say, self.weather)
@@ -281,7 +281,7 @@ class World:
             set_back=rng.random() < 0.5,
             local_step=some(0.05, 0.3),
             retention=some(0.15, 0.3),
-            retain=rng.choice((0, 0, 0, 1, 2)),
+            window_s=rng.choice((0, 0, 0, 20, 60)),
             lost=some(0.02, 0.15),
             twins=rng.random() < 0.15,
             blind=some(0.1, 0.15),
@@ -408,7 +408,7 @@ class World:
             offers=self.plan.catch_up > 0,
             workers=self.plan.workers,
             exclude=self.excluded.get(name, ()),
-            retain=self.plan.retain,
+            window_s=self.plan.window_s,
         )
         wake, stop = Event(), Event()
         store = Store(self.bucket, network)
@@ -592,6 +592,7 @@ class World:
         self.judge.tick()
         self.judge.readings.stepped()
         self.bucket.step_s += seconds
+        self.judge.clock_set_at = self.bucket.now_ms()
         self.judge.tick()
         self._count("store's clock")
         self.say(f"the store's clock is off by {self.bucket.step_s:.1f} s")
@@ -866,13 +867,14 @@ class World:
         guarded = self._guarded(states)
         held = self.judge.held()
         releases = self.judge.old_releases()
-        kept = coverage.retained_generations(states, now=self.bucket.now_ms(), count=self.plan.retain, age_ms=0)
+        promised_ms = self.plan.window_s * 1000 + _CLEARED_WITHIN_MS if self.plan.window_s else 0
+        kept = coverage.kept_for_window(states, now=self.bucket.now_ms(), window_ms=promised_ms)
         # Claims that were given up leave gaps, so a low number may have been needed until the last handover.
         sealed = max((state.sealed_at or 0 for state in states), default=0)
         just_sealed = self.bucket.now_ms() - sealed < _CLEARED_WITHIN_MS
         leftover = []
         for state in states:
-            if state.number >= newest.number - 2 - self.plan.retain or state.number in kept or just_sealed:
+            if state.number >= newest.number - 2 or state.number in kept or just_sealed:
                 continue
             if state.instance == self.gone or held(state.number):
                 continue

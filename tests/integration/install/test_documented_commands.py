@@ -50,7 +50,7 @@ store: {{root: '{root}', endpoint_url: '{endpoint}', addressing_style: path}}
 flush: {{interval: 1s}}
 coordination: {{replication_factor: 1, heartbeat_interval: 500ms}}
 groups: {{interval: 1s}}
-retain: {{generations: 1}}
+recovery: {{window: 1d}}
 """
 
 

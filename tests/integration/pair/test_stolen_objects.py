@@ -19,7 +19,7 @@ def test_the_older_copy_stays_until_another_one_is_whole(
     topic = make_topic(partitions=2, config=UNCLEANED)
     write(kafka.bootstrap, topic, 100)
     pair = new_pair([topic])
-    a = pair.start("a", first="a", retain={"generations": 1})
+    a = pair.start("a", first="a", recovery={"window": "1d"})
     pair.wait("generation 1 is complete", lambda: pair.complete(1))
     b = pair.start("b", first="a")
     pair.activate("b", 2)

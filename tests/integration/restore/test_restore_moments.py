@@ -37,7 +37,7 @@ def test_random_moments(
     rng = random.Random(7)
     writer = Writer(kafka.bootstrap, topic, rng)
     writer.round()
-    sections: dict[str, Any] = {"retain": {"generations": 1}, "grace": {"rewrite": "0s"}}
+    sections: dict[str, Any] = {"recovery": {"window": "1d"}, "grace": {"rewrite": "0s"}}
     merge(sections, QUICK)
     merge(sections, {"flush": {"interval": "4s"}})
     pair = new_pair([topic], **sections)

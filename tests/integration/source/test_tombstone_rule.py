@@ -188,7 +188,7 @@ def test_who_was_away_too_long_says_so_and_is_replaced(
     keys = [b"key-%05d" % number for number in range(KEYS // 4)]
     ledger.put(keys, "first")
     pair, building = (
-        new_pair([topic], liveness={"timeout": "180s"}, **QUICK, retain={"generations": 1}) for _ in range(2)
+        new_pair([topic], liveness={"timeout": "180s"}, **QUICK, recovery={"window": "1d"}) for _ in range(2)
     )
     a, _ = pair.start("a", prelude=prelude), pair.start("b", prelude=prelude)
     pair.wait("generation 1 is complete", lambda: pair.complete(1))

@@ -101,8 +101,7 @@ def sight(
     ends: Mapping[tuple[str, int], int | tuple[int, int]] | None = None,
     missing: Sequence[str] = (),
     cluster_id: str = CLUSTER,
-    retain: int = 0,
-    retain_age_s: float = 0.0,
+    window_s: float = 0.0,
     gaps: tuple[Gap, ...] = (),
 ) -> PairView:
     """Look at a store `later_s` after now. `heard_s`: how long ago each instance sent its last heartbeat.
@@ -131,7 +130,7 @@ def sight(
         pair=PAIR,
         root=store.url,
         instances=("a", "b"),
-        policy=replace(POLICY, retain_generations=retain, retain_age_s=retain_age_s),
+        policy=replace(POLICY, recovery_window_s=window_s),
         generations=chains.generations,
         newest=chains.newest,
         damaged=chains.damaged,

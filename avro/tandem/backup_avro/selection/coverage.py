@@ -198,15 +198,15 @@ def _assumed(older: Generation, key: PartitionKey, newer: Iterable[Generation]) 
     return covering if all(_across_epochs(g, older, key) for g in covering) else []
 
 
-def retained_generations(generations: Iterable[Generation], *, now: int, count: int, age_ms: int) -> frozenset[int]:
-    """Return the sealed generations kept for deeper windows: the newest `count`, and those sealed under `age_ms` ago.
+def kept_for_window(generations: Iterable[Generation], *, now: int, window_ms: int) -> frozenset[int]:
+    """Return the sealed generations without which a moment at most `window_ms` before `now` might not be restorable.
 
-    `now` is ms by the store's clock; if that is set back, and `age_ms` is not 0, they are kept longer. A generation
-    that is partly cleared does not count.
+    When a generation is sealed, newer ones cover it, so from then on each moment is theirs; earlier ones may be its
+    alone. `now` is ms by the store's clock; if that is set back, they are kept longer. A generation that is partly
+    cleared does not count.
     """
-    kept = sorted((g for g in generations if g.sealed and g.whole), key=lambda g: -g.number)
-    young = (g.number for g in kept if age_ms and g.sealed_at is not None and now - g.sealed_at < age_ms)
-    return frozenset(g.number for g in kept[:count]).union(young)
+    sealed = (g for g in generations if window_ms and g.sealed_at is not None and g.whole)
+    return frozenset(g.number for g in sealed if g.sealed_at is not None and now - g.sealed_at < window_ms)
 
 
 def topics_to_mark(state: Generation, guarded: GuardedPartitions) -> tuple[Topic, ...]:

@@ -51,8 +51,8 @@ def moment_at(generations: Iterable[Generation], at: int) -> tuple[Generation, M
         code="TDM-A125",
         remedy="no generation is complete"
         if begins is None
-        else f"the restorable window begins at {iso(begins)}; retain.generations keeps older generations from now on, "
-        "and a longer --horizon of `tandem retention` older moments",
+        else f"the restorable window begins at {iso(begins)}; a longer recovery.window keeps older moments from "
+        "now on, and so does a longer --horizon of `tandem retention`",
     )
 
 
@@ -86,6 +86,21 @@ def window_from(state: Generation) -> int | None:
     """Return the time of the first moment that can be restored, None if there is none."""
     moments = _moments(state)
     return moments[0].at if moments else None
+
+
+def unbroken_from(generations: Iterable[Generation]) -> int | None:
+    """Return the time (ms) from which on every moment can be restored; None if none can.
+
+    Before it there may be others, of older generations that something else keeps. A generation that was sealed was
+    covered by newer complete ones at that time, so no moment is missing between the two.
+    """
+    start: int | None = None
+    for state in sorted((g for g in generations if _restorable(g)), key=lambda g: -g.number):
+        begins = window_from(state)
+        if begins is None or (start is not None and state.sealed_at is not None and state.sealed_at < start):
+            continue
+        start = begins if start is None else min(start, begins)
+    return start
 
 
 def moment_of(state: Generation, seq: int) -> Moment:

@@ -311,12 +311,12 @@ class ScanSettings(Section):
     )
 
 
-class RetainSettings(Section):
-    """What is kept beyond the newest generation."""
+class RecoverySettings(Section):
+    """What a pair promises about the past."""
 
-    generations: int = Field(default=0, ge=0, le=1000, description="sealed generations kept for deeper windows")
-    age: DurationOrZero = Field(
-        default=timedelta(0), description="how long a sealed generation is kept at least, however many there are"
+    window: DurationOrZero = Field(
+        default=timedelta(0),
+        description="how far back moments stay restorable; 0s: a turn ends the past, as its older copy is cleared",
     )
 
 
@@ -451,7 +451,7 @@ class Config(Section):
     commit: CommitSettings = CommitSettings()
     object: ObjectSettings = ObjectSettings()
     scan: ScanSettings = ScanSettings()
-    retain: RetainSettings = RetainSettings()
+    recovery: RecoverySettings = RecoverySettings()
     grace: GraceSettings = GraceSettings()
     memory: MemorySettings = MemorySettings()
     shutdown: ShutdownSettings = ShutdownSettings()

@@ -338,7 +338,7 @@ def _duty_of_sealed(generation: Generation, seen: Observation, policy: Policy) -
     if generation.clearing is not None:
         reason = Reason.COVERED if generation.complete else Reason.SPOILT
         return [Clear(generation=generation.number, clearing=generation.clearing, reason=reason)]
-    kept = pair_rules.retained(seen.generations, now=seen.at, policy=policy)
+    kept = pair_rules.kept_for_window(seen.generations, now=seen.at, policy=policy)
     if generation.number in seen.held or generation.number in kept:
         return []
     goes = _may_go(generation, seen)

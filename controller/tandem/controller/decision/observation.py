@@ -33,8 +33,7 @@ class Policy:
     handover_timeout_s: float
     heartbeat_s: float
     flush_interval_s: float
-    retain_generations: int = 0
-    retain_age_s: float = 0.0
+    recovery_window_s: float = 0.0
     progress_timeout_s: float = 2700.0
     """An Active without a new chain entry for so long counts as silent; three times the longest CONFIRM interval."""
     quiet_s: float = 1080.0

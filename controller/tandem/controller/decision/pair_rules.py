@@ -45,8 +45,6 @@ def rotation_due_at(generation: Generation, policy: Policy) -> int:
     return generation.claim.at + round(policy.rotation_interval_s * 1000)
 
 
-def retained(generations: Collection[Generation], *, now: int, policy: Policy) -> Collection[int]:
-    """Return the numbers of the sealed generations that the configuration keeps."""
-    return coverage.retained_generations(
-        generations, now=now, count=policy.retain_generations, age_ms=round(policy.retain_age_s * 1000)
-    )
+def kept_for_window(generations: Iterable[Generation], *, now: int, policy: Policy) -> Collection[int]:
+    """Return the numbers of the sealed generations without which moments within recovery.window were lost."""
+    return coverage.kept_for_window(generations, now=now, window_ms=round(policy.recovery_window_s * 1000))

@@ -14,7 +14,7 @@ from enum import StrEnum
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.chain.integers import utc_time
 from tandem.backup_avro.errors import ConfigError, RefusedError
-from tandem.backup_avro.selection import completion, coverage
+from tandem.backup_avro.selection import completion, coverage, moments
 from tandem.backup_avro.selection.coverage import GuardedPartitions
 from tandem.controller.cli.output.output import duration
 from tandem.controller.status.health import chosen, paused, problems, progress, silence
@@ -26,7 +26,8 @@ class HandoverPlan:
     """A handover to request. `generation` is the number that `target` shall build beside `former`.
 
     `records` and `bytes` are the present contents of the former generation: about so much is read again, and stored
-    twice for a while. `scan_s` is the time from claim to COMPLETE of the newest complete generation.
+    twice for a while. `scan_s` is the time from claim to COMPLETE of the newest complete generation. Moments from
+    `window_start` on (ms; None: none) can be restored now, and for `window_s` after the old generation was sealed.
     """
 
     pair: str
@@ -38,8 +39,8 @@ class HandoverPlan:
     records: int
     bytes: int
     scan_s: float | None
-    retained: int
-    retained_s: float
+    window_s: float
+    window_start: int | None
     warnings: tuple[str, ...]
     paused_at: int | None = None
     """When the pair was paused (ms); None if it is not."""
@@ -74,8 +75,8 @@ def plan(seen: PairView, *, to: str | None, force: bool) -> HandoverPlan:
         records=sum(part.records for _, part in base.live_parts()),
         bytes=sum(item.bytes for item in base.objects.values()),
         scan_s=_scan_s(seen),
-        retained=seen.policy.retain_generations,
-        retained_s=seen.policy.retain_age_s,
+        window_s=seen.policy.recovery_window_s,
+        window_start=moments.unbroken_from(seen.generations),
         warnings=warnings,
         paused_at=None if seen.pause is None else seen.pause.at,
     )
@@ -292,7 +293,7 @@ def _stage(
         return Stage.DONE
     if not old.sealed:
         return Stage.COMPLETE
-    if asked.retained or asked.retained_s or (old.cleared is not None and old.clearing is None):
+    if asked.window_s or (old.cleared is not None and old.clearing is None):
         return Stage.DONE
     if old.clearing is None:
         if old.number in held:

@@ -110,8 +110,7 @@ def policy_of(config: Config) -> Policy:
         heartbeat_s=config.coordination.heartbeat_interval.total_seconds(),
         flush_interval_s=config.flush.interval.total_seconds(),
         quiet_s=CONFIRM_CEILING_S + _FLUSHES * config.flush.interval.total_seconds(),
-        retain_generations=config.retain.generations,
-        retain_age_s=config.retain.age.total_seconds(),
+        recovery_window_s=config.recovery.window.total_seconds(),
     )
 
 

@@ -173,7 +173,11 @@ SECTIONS: Final = (
             _gauge("store_read_timestamp_seconds", "When the chains were last read, by this process's clock."),
             _gauge("restorable", "Whether a complete backup can be restored."),
             _gauge("restore_generation", "The generation that a restore would rest on; 0: none."),
-            _gauge("restore_window_start_timestamp_seconds", "The oldest moment that can be restored."),
+            _gauge("restore_window_start_timestamp_seconds", "From then on every moment can be restored."),
+            _gauge(
+                "recovery_window_short_until_timestamp_seconds",
+                "Until then moments of recovery.window are missing, as older copies are gone; absent: none are.",
+            ),
             _gauge("restore_window_end_timestamp_seconds", "The newest one: the last commit or confirmation."),
             _gauge("last_complete_timestamp_seconds", "When the newest complete generation became complete."),
             _gauge("generation", "The newest generation that this instance owns; 0: none."),

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tandem.backup_avro.documents.outcome import JobKind, JobOutcome
-from tandem.backup_avro.selection import coverage, moments, restorable_state
+from tandem.backup_avro.selection import coverage, moments
 from tandem.controller.decision.observation import Role
 from tandem.controller.decision.pair_rules import is_heard, rotation_due_at
+from tandem.controller.decision.recovery_window import cut_until
 from tandem.controller.status.health import chosen, doubtful
 from tandem.controller.status.instance_view import InstanceView, stored_view
 from tandem.controller.status.overview import GenerationState, state_of
@@ -37,6 +38,7 @@ class BackupMetrics:
     generation: int
     restore_generation: int
     window_start: int | None
+    window_short_until: int | None
     window_end: int | None
     completed_at: int | None
     states: Mapping[GenerationState, int]
@@ -82,7 +84,6 @@ def collect_backup_metrics(seen: PairView, instance: str) -> BackupMetrics:
     """Return the picture of the chains in one view, for the instance called `instance`."""
     base = chosen(seen)
     active = seen.active
-    window = [at for at in map(moments.window_from, restorable_state.restorable(seen.generations)) if at is not None]
     complete = max((g for g in seen.generations if g.complete), key=lambda g: g.number, default=None)
     spoilt = doubtful(seen)
     waiting = [
@@ -97,7 +98,8 @@ def collect_backup_metrics(seen: PairView, instance: str) -> BackupMetrics:
         newest=seen.newest,
         generation=max((g.number for g in seen.generations if g.instance == instance), default=0),
         restore_generation=0 if base is None else base.number,
-        window_start=min(window, default=None),
+        window_start=moments.unbroken_from(seen.generations),
+        window_short_until=cut_until(seen.generations, seen.policy),
         window_end=None if base is None else last_activity_at(base),
         completed_at=None if complete is None else complete.completed_at,
         states=Counter(map(state_of, seen.generations)),

@@ -275,6 +275,7 @@ def _backup_samples(backup: BackupMetrics) -> Iterator[Sample]:
             yield "amplification_ratio", (), backup.stored_bytes / backup.complete_bytes
     moments = {
         "restore_window_start_timestamp_seconds": backup.window_start,
+        "recovery_window_short_until_timestamp_seconds": backup.window_short_until,
         "restore_window_end_timestamp_seconds": backup.window_end,
         "last_complete_timestamp_seconds": backup.completed_at,
         "rotation_due_timestamp_seconds": backup.rotation_due,

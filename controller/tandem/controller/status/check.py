@@ -15,7 +15,8 @@ from typing import Final
 from tandem.backup_avro.chain.integers import utc_time
 from tandem.backup_avro.documents.outcome import JobKind, JobOutcome
 from tandem.backup_avro.errors import TandemError
-from tandem.controller.cli.output.output import duration
+from tandem.controller.cli.output.output import at, duration
+from tandem.controller.decision.recovery_window import RecoveryWindow
 from tandem.controller.status.health import Fault, Problem, problems
 from tandem.controller.status.key_use import ConfiguredKeys
 from tandem.controller.status.overview import GenerationState, GenerationStatus, Overview
@@ -112,6 +113,7 @@ def check_pair(
     findings = [
         *_faults(found),
         *_paused(found),
+        *_window(found.recovery_window),
         *_exceeded(figures, found),
         *_runs(found.at, ran, limits),
         *_keys(keys),
@@ -214,6 +216,17 @@ def _unwritable(error: TandemError | None) -> Iterator[CheckFinding]:
             fault=None,
             message=f"the store can't be written from here: {error.args[0]}",
             remedy=error.remedy or "see whether the instances can write to it",
+        )
+
+
+def _window(found: RecoveryWindow | None) -> Iterator[CheckFinding]:
+    if found is not None and found.missing_s:
+        yield CheckFinding(
+            severity=Severity.WARNING,
+            fault=None,
+            message=f"{duration(found.length_s)} can be restored, of {duration(found.promised_s)} that recovery.window "
+            "promises: older copies are gone",
+            remedy=f"if recovery.window was raised, wait until {at(found.full_at)}; else find out who removed them",
         )
 
 

@@ -7,7 +7,7 @@ Times are UTC by the store's clock, names ending in `_s` are seconds, bytes are 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
@@ -23,7 +23,8 @@ from tandem.backup_avro.documents.release import released
 from tandem.backup_avro.selection import completion, coverage, moments, restorable_state
 from tandem.controller.cli.output.output import duration
 from tandem.controller.coordination.heartbeat import Heartbeat
-from tandem.controller.decision.pair_rules import retained, rotation_due_at
+from tandem.controller.decision.pair_rules import kept_for_window, rotation_due_at
+from tandem.controller.decision.recovery_window import RecoveryWindow, recovery_window
 from tandem.controller.status.health import Problem, chosen, first_names, paused, problems, progress, troubles_of
 from tandem.controller.status.pair_view import LogEnd, PairView, last_activity_at
 from tandem.sink.kafka.cluster.guarded_topics import tombstone_guarantee_s
@@ -204,6 +205,7 @@ class Overview:
     restore: RestoreStatus | None
     requests: tuple[RequestStatus, ...]
     pause: PauseStatus | None
+    recovery_window: RecoveryWindow | None
     instances: tuple[InstanceStatus, ...]
     generations: tuple[GenerationStatus, ...]
     last_verify: JobOutcome | None = None
@@ -225,6 +227,7 @@ def overview(seen: PairView) -> Overview:
         restore=_restore(seen),
         requests=tuple(_request(seen, asked) for asked in seen.pending),
         pause=pause_status(seen.pause, seen.at),
+        recovery_window=recovery_window(seen.generations, now=seen.at, policy=seen.policy),
         instances=tuple(_instance(seen, name) for name in seen.instances),
         generations=generations,
     )
@@ -448,7 +451,7 @@ def _settled(seen: PairView, generation: Generation) -> bool:
             return coverage.successor(generation, seen.generations) is None
         case GenerationState.SEALED:
             goes = _may_go(seen, generation)
-            return _retained(seen, generation) or (goes is not None and not goes.goes)
+            return _is_kept(seen, generation) or (goes is not None and not goes.goes)
         case GenerationState.KEPT:
             return _may_go(seen, generation) is None
         case GenerationState.CLEARED:
@@ -457,9 +460,9 @@ def _settled(seen: PairView, generation: Generation) -> bool:
             return False
 
 
-def _retained(seen: PairView, generation: Generation) -> bool:
-    """Return whether a sealed generation is kept by the configuration or by a checkpoint."""
-    kept = retained(seen.generations, now=seen.at, policy=seen.policy)
+def _is_kept(seen: PairView, generation: Generation) -> bool:
+    """Return whether a sealed generation is kept for the recovery window or a checkpoint."""
+    kept = kept_for_window(seen.generations, now=seen.at, policy=seen.policy)
     return generation.number in kept or any(pin.lasting for pin in _holding(seen, generation))
 
 
@@ -474,10 +477,8 @@ def _may_go(seen: PairView, generation: Generation) -> Clearing | None:
 
 def _clearing_waits_for(seen: PairView, generation: Generation) -> str:
     policy = seen.policy
-    if generation.number in retained(seen.generations, now=seen.at, policy=replace(policy, retain_age_s=0.0)):
-        return f"nothing: retain.generations keeps {policy.retain_generations} of them"
-    if generation.number in retained(seen.generations, now=seen.at, policy=policy):
-        return f"its time: retain.age keeps it for {duration(policy.retain_age_s)} after it was sealed"
+    if generation.number in kept_for_window(seen.generations, now=seen.at, policy=policy):
+        return f"its time: recovery.window keeps it for {duration(policy.recovery_window_s)} after it was sealed"
     keeping = sorted({pin.owner for pin in _holding(seen, generation) if pin.lasting})
     if keeping:
         return f"nothing: it is kept for {first_names(keeping)}"

@@ -280,8 +280,8 @@ def test_the_generation_of_the_time(store: MemoryStore) -> None:
     with pytest.raises(RefusedError, match="the restorable window begins at 2023-11-14T22:1") as refused:
         plan(store, at=before - 1)
     assert refused.value.remedy == (
-        f"the restorable window begins at {iso(complete)}; retain.generations keeps older generations from now on, "
-        "and a longer --horizon of `tandem retention` older moments"
+        f"the restorable window begins at {iso(complete)}; a longer recovery.window keeps older moments from "
+        "now on, and so does a longer --horizon of `tandem retention`"
     )
     with pytest.raises(RefusedError, match="the restorable window begins"):
         plan(store, at=complete, generation=2)

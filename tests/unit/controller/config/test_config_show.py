@@ -116,7 +116,7 @@ def test_shown_documents_say_what_they_are_and_where_values_came_from(
 ) -> None:
     """For scripts: version, kind, the nested configuration, and one origin per key."""
     monkeypatch.setenv("TANDEM_FLUSH__INTERVAL", "30")
-    arguments = ["config", "show", "-c", str(path), "--set", "retain.generations=2"]
+    arguments = ["config", "show", "-c", str(path), "--set", "recovery.window=2d"]
     assert run([*arguments, "-o", "json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert run(arguments) == 0
@@ -130,7 +130,7 @@ def test_shown_documents_say_what_they_are_and_where_values_came_from(
     origins = document["origins"]
     assert origins["rotation.interval"] == f"{path}:18"
     assert origins["flush.interval"] == "TANDEM_FLUSH__INTERVAL"
-    assert origins["retain.generations"] == "--set retain.generations"
+    assert origins["recovery.window"] == "--set recovery.window"
     assert origins["peer.timeout"] == "default"
     assert origins["kafka.ssl.key.password"] == f"{path}:8: {path.parent}/secret"
     assert origins["topics.include"] == f"{path}:2"

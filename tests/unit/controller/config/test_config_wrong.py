@@ -326,7 +326,7 @@ WRONG = {
     "number with a fraction": wrong(added("commit: {max_objects: 1.5}"), "is not a whole number"),
     "number too small": wrong(added("commit: {max_objects: 0}"), 'commit.max_objects: "0" must be at least 1'),
     "number too big": wrong(added("commit: {max_objects: 5000}"), "must be at most 1000"),
-    "negative generations": wrong(added("retain: {generations: -1}"), "must be at least 0"),
+    "negative window": wrong(added("recovery: {window: -1d}"), '"-1d" is not a duration'),
     "truth value": wrong(
         added("groups: {enabled: maybe}"), 'a.yaml:9: groups.enabled: "maybe" is neither true nor false'
     ),
@@ -471,9 +471,9 @@ WRONG = {
         "a.yaml:9: rotation.intervall",
         "a.yaml:10: flush.interval",
         "TANDEM_FOO:",
-        "--set retain.generations:",
+        "--set recovery.window:",
         environ={"TANDEM_FOO": "x"},
-        flags=("retain.generations=-1",),
+        flags=("recovery.window=soon",),
     ),
 }
 

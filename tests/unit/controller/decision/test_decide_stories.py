@@ -517,38 +517,25 @@ def test_nothing_is_sealed_while_a_pipeline_is_being_started() -> None:
     assert decisions.decide(Role.PASSIVE, seen, POLICY).actions == ()
 
 
-def test_the_newest_sealed_generations_are_retained() -> None:
-    """The youngest k sealed ones stay for deeper windows; one that is let go in part counts no more."""
-    policy = replace(POLICY, retain_generations=1)
-    one, two, three = mine(1).seal(), mine(2).seal(), peers(3)
-
-    def cleared() -> list[int]:
-        actions = decisions.decide(Role.PASSIVE, look(one, two, three), policy).actions
-        return [action.generation for action in actions if isinstance(action, Clear)]
-
-    assert cleared() == [1]
-    two.clearing(stays=[K]).cleared()
-    assert cleared() == [2]
-
-
-def test_a_sealed_generation_is_retained_for_its_time() -> None:
-    """However many there are; together with a number, either of them keeps it."""
+def test_a_sealed_generation_stays_for_the_recovery_window() -> None:
+    """As long as moments within the window are its alone; one that is let go in part does not come back by it."""
     one, two, three = mine(1).seal(), mine(2).seal(), peers(3)
     sealed = [chain.state.sealed_at or 0 for chain in (one, two)]
     two.state.sealed_at = sealed[0] + 5_000
 
-    def cleared(at: int, **keeps: float) -> list[int]:
-        policy = replace(POLICY, **keeps)
+    def cleared(at: int, window_s: float = 10.0) -> list[int]:
+        policy = replace(POLICY, recovery_window_s=window_s)
         actions = decisions.decide(Role.PASSIVE, look(one, two, three, at=at), policy).actions
         return [action.generation for action in actions if isinstance(action, Clear)]
 
-    assert cleared(sealed[0] + 9_999, retain_age_s=10.0) == []
-    assert cleared(sealed[0] + 10_000, retain_age_s=10.0) == [1]
-    assert cleared(sealed[0] + 15_000, retain_age_s=10.0) == [1, 2]
-    assert cleared(sealed[0] + 15_000, retain_age_s=10.0, retain_generations=1) == [1]
+    assert cleared(sealed[0] + 9_999) == []
+    assert cleared(sealed[0] + 10_000) == [1]
+    assert cleared(sealed[0] + 15_000) == [1, 2]
     # A clock that was set back keeps them longer, but not where nothing is to be kept.
-    assert cleared(sealed[0] - 1_000_000, retain_age_s=10.0) == []
-    assert cleared(sealed[0] - 1_000_000) == [1, 2]
+    assert cleared(sealed[0] - 1_000_000) == []
+    assert cleared(sealed[0] - 1_000_000, window_s=0.0) == [1, 2]
+    two.clearing(stays=[K]).cleared()
+    assert cleared(sealed[0] + 9_999) == [2]
 
 
 def test_an_empty_generation_has_nothing_to_read_through() -> None:

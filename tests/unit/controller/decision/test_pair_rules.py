@@ -71,9 +71,8 @@ def test_the_newest_complete_one_is_the_actives() -> None:
 
 
 def test_the_configuration_keeps_sealed_generations() -> None:
-    """By number, and by age."""
+    """For the recovery window after they were sealed; without one nothing."""
     one, two = (replace(g, sealed_at=g.claim.at) for g in read(True, True))
     now = one.claim.at + 5000
-    assert pair_rules.retained([one, two], now=now, policy=POLICY) == frozenset()
-    assert pair_rules.retained([one, two], now=now, policy=replace(POLICY, retain_generations=1)) == {2}
-    assert pair_rules.retained([one, two], now=now, policy=replace(POLICY, retain_age_s=6.0)) == {1, 2}
+    assert pair_rules.kept_for_window([one, two], now=now, policy=POLICY) == frozenset()
+    assert pair_rules.kept_for_window([one, two], now=now, policy=replace(POLICY, recovery_window_s=6.0)) == {1, 2}

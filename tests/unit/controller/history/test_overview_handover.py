@@ -198,9 +198,9 @@ def test_a_handover_from_the_request_to_the_end(store: ObjectStore) -> None:
 
 
 def test_what_is_retained_is_not_waited_for(store: ObjectStore) -> None:
-    """With retain.generations the old one stays, so SEALED is the end."""
+    """With a recovery window the old one stays, so SEALED is the end."""
     old = completed(store)
-    request = asked(store, retain=1)
+    request = asked(store, window_s=60.0)
     completed(store, 2, "b")
     old.seal()
     assert where(store, request).stage is Stage.DONE

@@ -442,7 +442,7 @@ def test_every_gauge_of_the_catalogue_can_be_shown(store: ObjectStore) -> None:
             reports=[pipeline.report()],
             readings={1: [reading("t")]},
             store_read_s=1.0,
-            backup=collect_backup_metrics(sight(store), "a"),
+            backup=collect_backup_metrics(sight(store, window_s=60.0), "a"),
             handover_ms=5,
         )
     finally:

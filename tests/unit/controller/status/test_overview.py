@@ -364,8 +364,8 @@ def test_the_end_of_a_turn_step_by_step(store: ObjectStore) -> None:
     """COMPLETE beside a newer one, SEALED, CLEARING behind a pin, KEPT: each says what it waits for."""
     old, new = completed(store), completed(store, 2, "b", upto=8)
 
-    def waits(retain: int = 0) -> tuple[GenerationState, str | None]:
-        one = generation(overview(sight(store, heard_s=BOTH, topics=[ORDERS], retain=retain)), 1)
+    def waits(window_s: float = 0.0) -> tuple[GenerationState, str | None]:
+        one = generation(overview(sight(store, heard_s=BOTH, topics=[ORDERS], window_s=window_s)), 1)
         return one.state, one.waits_for
 
     assert waits() == (GenerationState.COMPLETE, "generation 2 to cover orders-0")
@@ -373,9 +373,8 @@ def test_the_end_of_a_turn_step_by_step(store: ObjectStore) -> None:
     assert waits() == (GenerationState.COMPLETE, "a to seal it: generation 2 covers it")
     old.seal()
     assert waits() == (GenerationState.SEALED, "a to clear it")
-    assert waits(retain=1) == (GenerationState.SEALED, "nothing: retain.generations keeps 1 of them")
-    aged = generation(overview(sight(store, heard_s=BOTH, topics=[ORDERS], retain_age_s=3600.0)), 1)
-    assert aged.waits_for == "its time: retain.age keeps it for 1h after it was sealed"
+    kept = "its time: recovery.window keeps it for 1h after it was sealed"
+    assert waits(window_s=3600.0) == (GenerationState.SEALED, kept)
     pin = pins.put_pin(store, PAIR, generation=1, owner="restore", until=now_ms(store) + 60_000)
     kept = old.clearing({old.key("orders", 1): "its last backup is kept"})
     assert waits() == (GenerationState.CLEARING, "readers to finish: restore")

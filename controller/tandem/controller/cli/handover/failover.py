@@ -151,10 +151,14 @@ def _costs(asked: HandoverPlan) -> Iterator[str]:
         f"  reads again  at most about {asked.records:,} records ({output.size(asked.bytes)} as they are stored), from "
         "the brokers"
     )
-    until = "until the old generation is cleared"
-    if asked.retained or asked.retained_s:
-        until = f"for as long as {'retain.generations' if asked.retained else 'retain.age'} says"
-    yield f"  storage      at most about {output.size(asked.bytes)} more {until}"
+    kept = "" if not asked.window_s else f", {duration(asked.window_s)} after the handover (recovery.window)"
+    yield f"  storage      at most about {output.size(asked.bytes)} more until the old generation is cleared{kept}"
+    if asked.window_start is not None:
+        start = output.at(integers.utc_time(asked.window_start))
+        yield (
+            f"  moments      from {start} on can be restored now; those before the new generation is complete go when "
+            f"the old one is cleared{kept or ', right after the handover'}"
+        )
     if asked.scan_s is not None:
         yield f"  duration     the newest complete generation took {duration(asked.scan_s)} from its claim to COMPLETE"
     yield "  meanwhile    the present generation stays the backup until the new one is complete and covers it"

@@ -183,6 +183,8 @@ def _headline(found: Overview) -> Iterator[str]:
         yield f"  * {problem.message}"
         yield f"    what to do: {problem.remedy}"
     yield _restore(found.restore)
+    if found.recovery_window is not None:
+        yield found.recovery_window.text
 
 
 def _restore(found: RestoreStatus | None) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tandem.backup_avro.chain.entries import iso
-from tandem.backup_avro.errors import ConfigError, ExitCode, TandemError
+from tandem.backup_avro.errors import ConfigError, ExitCode, RefusedError, TandemError
 from tandem.controller.cli.options.backup_place import PairOption, RootOption, of_store
 from tandem.controller.cli.options.consent import asker
 from tandem.controller.cli.options.durations import refuse_bare, span
@@ -19,7 +19,7 @@ from tandem.controller.cli.options.spark_master import MasterOption
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.examples import examples
 from tandem.controller.cli.output.keep_outcome import keep_outcome
-from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table
+from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table, duration
 
 if TYPE_CHECKING:
     from tandem.controller.config import Config
@@ -193,8 +193,15 @@ def _sweep_rules(loaded: Config, horizon: str | None, min_gain: int) -> SweepRul
 
     if horizon is None:
         return None
+    back = span("--horizon", horizon, unit=True)
+    if back < loaded.recovery.window:
+        raise RefusedError(
+            f"--horizon {horizon} would end moments that recovery.window promises: {duration(loaded.recovery.window)}",
+            code="TDM-T010",
+            remedy="sweep up to a horizon at least as long, or shorten recovery.window first",
+        )
     return SweepRules(
-        horizon=_ms(span("--horizon", horizon, unit=True)),
+        horizon=_ms(back),
         min_gain=min_gain / 100,
         object_size=loaded.object.target_size,
         block_size=loaded.object.block_size,

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -14,6 +14,9 @@ from tandem.controller.cli.options.invocation import ConfigOption, SetOption, re
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.examples import examples
 from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table
+
+if TYPE_CHECKING:
+    from tandem.controller.config import Config
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Check and show the configuration.")
 
@@ -68,6 +71,7 @@ def show(
         output=output_,
         tables=[Table(columns=("key", "value", "from"), rows=rows)],
     )
+    output.note(_window(loaded.config))
 
 
 @app.command(epilog=examples("tandem config schema > tandem.schema.json"))
@@ -76,6 +80,16 @@ def schema() -> None:
     from tandem.controller.config.reference import schema as describe  # noqa: PLC0415 - pydantic is not needed for --help
 
     sys.stdout.write(json.dumps(describe(), indent=2) + "\n")
+
+
+def _window(config: Config) -> str:
+    """Say what is promised of the past, and what that costs."""
+    from tandem.controller.decision.recovery_window import most_copies  # noqa: PLC0415 - `--help` does without
+
+    window, every = config.recovery.window, config.rotation.interval
+    copies = most_copies(window.total_seconds(), every.total_seconds())
+    past = f"{output.duration(window)} stay restorable" if window else "a turn ends the past"
+    return f"recovery.window: {past}; a turn every {output.duration(every)} stores at most {copies} copies at once"
 
 
 def _flat(values: Mapping[str, object], above: tuple[str, ...]) -> Iterator[tuple[str, object]]:

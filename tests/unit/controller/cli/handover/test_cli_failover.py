@@ -28,8 +28,8 @@ def plan(**changes: Any) -> HandoverPlan:
         "records": 1_234_567,
         "bytes": 64 << 20,
         "scan_s": 75.0,
-        "retained": 0,
-        "retained_s": 0.0,
+        "window_s": 0.0,
+        "window_start": 1_700_000_000_000,
         "warnings": (),
     }
     return HandoverPlan(**fields | changes)
@@ -54,12 +54,16 @@ def test_what_it_costs_is_said() -> None:
 
 
 def test_what_it_costs_in_other_situations() -> None:
-    """Nobody Active; beside itself; retained generations; no scan to compare with."""
+    """Nobody Active; beside itself; a recovery window; no scan to compare with."""
     assert "nobody is Active; b shall build" in "\n".join(failover._costs(plan(active=None, former=None)))
-    beside = "\n".join(failover._costs(plan(target="a", retained=2, scan_s=None)))
+    beside = "\n".join(failover._costs(plan(target="a", window_s=60.0, scan_s=None)))
     assert "take over" not in beside
-    assert "for as long as retain.generations says" in beside
-    assert "for as long as retain.age says" in "\n".join(failover._costs(plan(retained_s=60.0)))
+    kept = "when the old one is cleared, 1m after the handover (recovery.window)"
+    assert (
+        f"from 2023-11-14 22:13:20Z on can be restored now; those before the new generation is complete go {kept}"
+        in beside
+    )
+    assert "go when the old one is cleared, right after the handover" in "\n".join(failover._costs(plan()))
     assert "duration" not in beside
 
 

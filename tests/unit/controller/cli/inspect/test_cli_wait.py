@@ -82,7 +82,7 @@ def test_steady_from_the_request_to_the_last_object(store: ObjectStore) -> None:
     assert "generation 1 waits for a to seal it" in str(lacks("steady", overview(sight(store, heard_s=BOTH))))
     old.seal()
     assert lacks("steady", overview(sight(store, heard_s=BOTH))) == "generation 1 waits for a to clear it"
-    assert lacks("steady", overview(sight(store, heard_s=BOTH, retain=1))) is None
+    assert lacks("steady", overview(sight(store, heard_s=BOTH, window_s=60.0))) is None
     assert "was last heard" in str(lacks("steady", overview(sight(store, heard_s={"a": 1, "b": 900}))))
 
 

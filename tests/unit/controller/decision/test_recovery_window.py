@@ -1,0 +1,152 @@
+"""The recovery window beside what is promised: from real chains whose store has a clock of its own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from support.backups.build_backup import Backup, records
+from support.pairs.sights import POLICY, sight
+from support.pipeline.doubles import MemoryStore
+
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.selection.moments import unbroken_from
+from tandem.controller.decision.decide import Reason
+from tandem.controller.decision.recovery_window import cut_until, most_copies, recovery_window
+from tandem.controller.status.check import CheckLimits, Severity, check_pair
+from tandem.controller.status.overview import overview
+
+START = 1_700_000_000_000
+HOUR = 3_600_000
+WEEK = replace(POLICY, recovery_window_s=7 * 86_400)
+
+
+class Turns:
+    """A pair that takes one turn after the other; hours count from its first complete generation."""
+
+    def __init__(self) -> None:
+        self.store = MemoryStore(clock_ms=START, step_ms=0)
+        self.backups: list[Backup] = []
+
+    def turn(self, hour: int) -> Backup:
+        """Another generation is complete at that hour; the one before is sealed a minute later."""
+        self.store.clock_ms = START + hour * HOUR
+        made = Backup.completed(self.store, records("t", 0, range(3)), number=len(self.backups) + 1)
+        self.store.clock_ms += 60_000
+        if self.backups:
+            self.backups[-1].seal()
+        self.backups.append(made)
+        return made
+
+    @property
+    def states(self) -> list[Generation]:
+        """The generations as the chains tell; the first was claimed when nothing existed, the others were not."""
+        return [
+            replace(b.writer.state, claim=replace(b.writer.state.claim, reason=Reason.NOTHING_EXISTS.value))
+            if b.number == 1
+            else b.writer.state
+            for b in self.backups
+        ]
+
+
+@pytest.fixture
+def turns() -> Turns:
+    return Turns()
+
+
+def test_without_a_complete_generation_there_is_none(turns: Turns) -> None:
+    """Neither of nothing, nor of a build."""
+    assert recovery_window([], now=START, policy=WEEK) is None
+    assert cut_until([], WEEK) is None
+    build = Backup.begun(turns.store, records("t", 0, range(3)))
+    assert recovery_window([build.writer.state], now=START, policy=WEEK) is None
+
+
+def test_a_young_backup_misses_nothing(turns: Turns) -> None:
+    """What was never backed up was not lost; the window grows until it is as long as promised, over turns too."""
+    turns.turn(0)
+    turns.turn(10)
+    young = recovery_window(turns.states, now=START + 24 * HOUR, policy=WEEK)
+    assert young is not None
+    assert (young.length_s, young.promised_s, young.missing_s) == (86_400, 7 * 86_400, 0)
+    assert young.full_at is not None
+    assert young.full_at.timestamp() * 1000 == START + 7 * 24 * HOUR
+    assert young.text == (
+        "Recovery window: 1d, as the backup is not older; recovery.window promises 7d, reached at 2023-11-21 22:13:20Z."
+    )
+    grown = recovery_window(turns.states, now=START + 8 * 24 * HOUR, policy=WEEK)
+    assert grown is not None
+    assert (grown.full_at, grown.missing_s) == (None, 0)
+    assert grown.text == "Recovery window: 8d; recovery.window promises 7d."
+    assert cut_until(turns.states, WEEK) is None
+
+
+def test_what_older_copies_had_is_missing(turns: Turns) -> None:
+    """The first copy is gone, and with it what is promised now: said until the second is old enough."""
+    turns.turn(0)
+    turns.turn(10)
+    left = turns.states[1:]
+    assert cut_until(left, WEEK) == START + (10 + 7 * 24) * HOUR
+    assert cut_until(left, POLICY) is None, "nothing is promised"
+    window = recovery_window(left, now=START + 24 * HOUR, policy=WEEK)
+    assert window is not None
+    assert (window.length_s, window.missing_s) == (14 * 3600, (10 + 6 * 24) * 3600)
+    assert window.text == (
+        "Recovery window: 14h, as older copies are gone; recovery.window promises 7d, reached at 2023-11-22 08:13:20Z."
+    )
+    later = recovery_window(left, now=START + 30 * 24 * HOUR, policy=WEEK)
+    assert later is not None
+    assert (later.missing_s, later.full_at) == (0, None)
+
+
+def test_where_a_copy_between_two_is_gone_the_window_ends(turns: Turns) -> None:
+    """A copy that a checkpoint keeps restores its own moments; those between it and the next are gone."""
+    for hour in (0, 10, 20):
+        turns.turn(hour)
+    one, two, three = turns.states
+    assert unbroken_from([three, one, two]) == START
+    assert unbroken_from([one, three]) == START + 20 * HOUR
+    assert unbroken_from([two, one]) == START
+    turns.backups[1].clearing({turns.backups[1].key("t", 0): "kept"})
+    assert unbroken_from(turns.states) == START + 20 * HOUR, "what is partly cleared restores no moment"
+
+
+def test_nothing_is_promised_by_default(turns: Turns) -> None:
+    """Said, so that nobody learns it when he needs the past."""
+    turns.turn(0)
+    window = recovery_window(turns.states, now=START + HOUR, policy=POLICY)
+    assert window is not None
+    assert (window.promised_s, window.missing_s, window.full_at, window.copies) == (0, 0, None, 2)
+    assert window.text == "Recovery window: 1h; recovery.window promises none, so the next turn ends it."
+
+
+@pytest.mark.parametrize(
+    ("window_h", "copies"), [(0, 2), (1, 2), (4, 2), (5, 2), (6, 3), (10, 3), (15, 3), (16, 4), (20, 4), (100, 12)]
+)
+def test_the_copies_that_turns_every_ten_hours_need(window_h: int, copies: int) -> None:
+    """Against a count by the minute: builds of up to half the interval, each older copy sealed when they end."""
+    assert most_copies(window_h * 3600, 10 * 3600) == copies
+    most = 0
+    for build_m in (1, 60, 300):
+        for minute in range(600 * (window_h // 10 + 3), 600 * (window_h // 10 + 5)):
+            begun = minute // 600  # generation n begins at minute 600 n, and is complete `build_m` later
+            complete = begun if minute >= begun * 600 + build_m else begun - 1
+            kept = sum((n + 1) * 600 + build_m > minute - window_h * 60 for n in range(complete))
+            most = max(most, begun - complete + 1 + kept)
+    assert most == copies
+
+
+def test_check_and_status_say_that_the_window_is_short(turns: Turns) -> None:
+    """A warning for as long as moments that were promised are gone, and none before or after."""
+    turns.turn(0)
+    promised_s = 7 * 86_400.0
+
+    def findings(later_s: float) -> list[str]:
+        report = check_pair(overview(sight(turns.store, later_s=later_s, window_s=promised_s)), {}, CheckLimits())
+        return [
+            one.message for one in report.findings if one.severity is Severity.WARNING and "promises" in one.message
+        ]
+
+    # Chains of tests say that somebody asked for them, so the first one here is not the pair's first.
+    assert findings(3600 - 60) == ["1h can be restored, of 7d that recovery.window promises: older copies are gone"]
+    assert findings(promised_s) == []
