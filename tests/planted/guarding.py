@@ -1,4 +1,4 @@
-"""Mistakes in comparing keys before a copy is cleared."""
+"""Mistakes in what keeps a copy that another one covers: keys that vanished, the recovery window."""
 
 from __future__ import annotations
 
@@ -73,5 +73,35 @@ MISTAKES: tuple[Mistake, ...] = (
         file="avro/tandem/backup_avro/selection/restorable_state.py",
         old="        log_start = min(log_start, position.base.start)\n",
         new="        log_start = max(log_start, position.base.start)\n",
+    ),
+    Mistake(
+        name="recovery window: half of it is kept",
+        file="avro/tandem/backup_avro/selection/coverage.py",
+        old="now - g.sealed_at < window_ms)",
+        new="now - g.sealed_at < window_ms // 2)",
+    ),
+    Mistake(
+        name="recovery window: a copy goes before it was sealed for so long",
+        file="avro/tandem/backup_avro/selection/coverage.py",
+        old="now - g.sealed_at < window_ms)",
+        new="now - g.claim.at < window_ms)",
+    ),
+    Mistake(
+        name="recovery window: nobody asks for it before a copy is cleared",
+        file="controller/tandem/controller/decision/decide.py",
+        old="    if generation.number in seen.held or generation.number in kept:\n",
+        new="    if generation.number in seen.held:\n",
+    ),
+    Mistake(
+        name="recovery window: moments between two copies count as restorable",
+        file="avro/tandem/backup_avro/selection/moments.py",
+        old=" or (start is not None and state.sealed_at is not None and state.sealed_at < start)",
+        new="",
+    ),
+    Mistake(
+        name="recovery window: a sweep ends moments that were promised",
+        file="controller/tandem/controller/cli/maintain/retention.py",
+        old="    if back < loaded.recovery.window:\n",
+        new="    if back < loaded.recovery.window / 2:\n",
     ),
 )

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import pytest
-from support.backups.build_backup import Backup, records
+from support.backups.build_backup import PAIR, Backup, TopicSpec, records
 from support.pairs.sights import POLICY, sight
 from support.pipeline.doubles import MemoryStore
 
+from tandem.backup_avro.chain.entries import EntryKind
 from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.errors import ExitCode
 from tandem.backup_avro.selection.moments import unbroken_from
+from tandem.controller.cli.main import run
 from tandem.controller.decision.decide import Reason
+from tandem.controller.decision.pair_rules import kept_for_window
 from tandem.controller.decision.recovery_window import cut_until, most_copies, recovery_window
 from tandem.controller.status.check import CheckLimits, Severity, check_pair
 from tandem.controller.status.overview import overview
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.spark_jobs.restore.plan.options import RestoreOptions, plan_of
 
 START = 1_700_000_000_000
 HOUR = 3_600_000
@@ -150,3 +157,63 @@ def test_check_and_status_say_that_the_window_is_short(turns: Turns) -> None:
     # Chains of tests say that somebody asked for them, so the first one here is not the pair's first.
     assert findings(3600 - 60) == ["1h can be restored, of 7d that recovery.window promises: older copies are gone"]
     assert findings(promised_s) == []
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_each_moment_of_the_window_is_restored_as_it_was(seed: int) -> None:
+    """Ten turns at random times; after each step what may go is cleared, and the state one window ago is asked for."""
+    rng = random.Random(seed)
+    store = MemoryStore(clock_ms=START, step_ms=0)
+    window_ms = rng.choice((1, 20, 50, 120)) * 60_000
+    policy = replace(POLICY, recovery_window_s=window_ms / 1000)
+    topic = TopicSpec("t")
+    active = Backup.completed(store, records("t", 0, range(3)), topics=[topic])
+    known, end, asked, cleared = [(store.clock_ms, 3)], 3, 0, 0  # what was restorable when: (time, log end)
+    older: list[Backup] = []
+    while active.number <= 10 or asked < 100:
+        store.clock_ms += rng.randint(1, 10 * 60_000)
+        if rng.random() < 0.15:  # a turn: the next copy has what came meanwhile, and the older one may still commit
+            end += rng.randint(0, 3)
+            following = Backup.begun(store, records("t", 0, range(end)), topics=[topic], number=active.number + 1)
+            store.clock_ms += rng.randint(1, 30 * 60_000)
+            if rng.random() < 0.5:
+                _commit(active, known, end := end + 1)
+            following.commit(records("t", 0, range(following.positions[following.key("t", 0)].offset, end)))
+            following.complete()
+            known.append((store.clock_ms, end))
+            store.clock_ms += rng.randint(0, 60_000)
+            active.seal()
+            older, active = [*older, active], following
+        else:
+            _commit(active, known, end := end + rng.randint(0, 3))
+        now = store.clock_ms
+        states = [backup.writer.state for backup in (*older, active)]
+        kept = kept_for_window(states, now=now, policy=policy)
+        for backup in [one for one in older if one.number not in kept]:
+            backup.append(EntryKind.CLEARED, clearing=backup.clearing())
+            store.delete([key for key in store.objects if f"/generation={backup.number:08d}/" in key])
+            older.remove(backup)
+            cleared += 1
+        moment = now - window_ms
+        if moment >= known[0][0]:
+            asked += 1
+            made = plan_of(ChainReader(store, PAIR), RestoreOptions(at=moment))
+            restored = sum(item.records for found in made.topics for item in found.partitions)
+            assert restored == next(upto for at, upto in reversed(known) if at <= moment)
+    assert cleared, "nothing was ever cleared: this shows nothing"
+
+
+def _commit(backup: Backup, known: list[tuple[int, int]], end: int) -> None:
+    backup.commit(records("t", 0, range(backup.positions[backup.key("t", 0)].offset, end)))
+    known.append((backup.store.clock_ms, end))  # type: ignore[attr-defined]  # a store in memory
+
+
+@pytest.mark.parametrize("horizon", ["95h", "3d"])
+def test_a_sweep_keeps_what_the_window_promises(horizon: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A shorter horizon would end moments that were promised: refused before anything is read."""
+    place = ["--root", "file:///nowhere", "--pair", "p", "--set", "recovery.window=4d"]
+    assert run(["retention", *place, "--horizon", horizon]) == ExitCode.REFUSED
+    told = capsys.readouterr().err
+    assert f"--horizon {horizon} would end moments that recovery.window promises: 4d [TDM-T010]" in told
+    assert run(["retention", *place, "--horizon", "4d"]) != ExitCode.REFUSED
+    assert "TDM-T010" not in capsys.readouterr().err
