@@ -8,7 +8,7 @@ bucket. Compiled code goes through the keys; a row is never an object of Python.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
@@ -34,9 +34,9 @@ Rows = np.ndarray[Any, np.dtype[Any]]
 class KeyedLimits:
     """Limits of the tasks. `range_bytes`: stored bytes of one range, one object of the usual size or many small ones.
 
-    `range_records`: records of a range of a comparison, both sides together. `folded_keys`, `folded_bytes`: keys of an object that are held at a time, and their bytes. `bucket_keys`: keys that
-    one task compares. `bucket_bytes`: twice the stored bytes that one task gets the keys of, in case that keys are
-    long. Tests use hashes of few bits.
+    `range_records`: records of one range. `folded_keys`, `folded_bytes`: keys of an object that are held at a time, and
+    their bytes. `bucket_keys`: keys that one task compares. `bucket_bytes`: twice the stored bytes that one task gets
+    the keys of, in case that keys are long. Tests use hashes of few bits.
     """
 
     range_bytes: int = 64 << 20
@@ -54,6 +54,21 @@ DEFAULT_LIMITS: Final = KeyedLimits()
 def buckets_for(rows: int, *, at_least: int, bucket_rows: int) -> int:
     """Return the number of buckets for at most so many rows: of a random hash, about `bucket_rows` fall into each."""
     return max(1, at_least, -(-rows // bucket_rows))
+
+
+def index_ranges(sizes: Sequence[tuple[int, int]], limits: KeyedLimits) -> Iterator[tuple[int, int]]:
+    """Cut a list into ranges [first, end) of bounded bytes and records, or of one element.
+
+    `sizes` are the stored bytes and the records of each element.
+    """
+    first = size = count = 0
+    for index, (stored, records) in enumerate(sizes):
+        if index > first and (size + stored > limits.range_bytes or count + records > limits.range_records):
+            yield first, index
+            first, size, count = index, 0, 0
+        size += stored
+        count += records
+    yield first, len(sizes)
 
 
 class KeyedRows(NamedTuple):

@@ -33,6 +33,7 @@ from tandem.spark_jobs.compaction.keyed_rows import (
     KeyedRows,
     Rows,
     buckets_for,
+    index_ranges,
     joined,
     unpacked,
 )
@@ -117,7 +118,7 @@ def sweep_by_key(
 
     The results are those of `sweep_all`; a failure of a partition is in its result. Raises errors of Spark.
     """
-    ranges = tuple(found for place, task in enumerate(tasks) for found in _ranges(place, task, limits.range_bytes))
+    ranges = tuple(found for place, task in enumerate(tasks) for found in _ranges(place, task, limits))
     shared = KeyedSweep(
         store=store,
         tasks=tuple(tasks),
@@ -142,16 +143,10 @@ def sweep_by_key(
         return [_failed(task, error) for task in tasks]
 
 
-def _ranges(place: int, task: SweepTask, most: int) -> Iterator[SweepRange]:
-    """Cut the pieces of a task, in their order, into ranges of about equal bytes."""
-    first, size = 0, 0
-    for index, piece in enumerate(task.pieces):
-        stored = piece.part.end - piece.part.start
-        if size and size + stored > most:
-            yield SweepRange(place=place, first=first, end=index)
-            first, size = index, 0
-        size += stored
-    yield SweepRange(place=place, first=first, end=len(task.pieces))
+def _ranges(place: int, task: SweepTask, limits: KeyedLimits) -> Iterator[SweepRange]:
+    sizes = [(piece.part.end - piece.part.start, piece.part.records) for piece in task.pieces]
+    for first, end in index_ranges(sizes, limits):
+        yield SweepRange(place=place, first=first, end=end)
 
 
 # --- the stages -------------------------------------------------------------------------------------------------------

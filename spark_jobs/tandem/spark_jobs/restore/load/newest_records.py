@@ -8,17 +8,21 @@ keeps some). The result takes 8 bytes for each key.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from typing import Any, Final
 
 import numpy as np
 
+from tandem.backup_avro.record.varint import LONG_MAX
+
 #: Records of one pass.
 PASS_RECORDS: Final = 12_000_000
 _AT_ONCE: Final = 1 << 18
 _DIGEST: Final = 16
+#: A range with fewer records than one in so many offsets is held as a list.
+_SPARSE: Final = 64
 
 
 class AscendingOffsets:
@@ -41,6 +45,56 @@ class AscendingOffsets:
                 at = bisect_left(offsets, offset, at)
             self._at = at
         return at < len(offsets) and offsets[at] == offset
+
+
+class OffsetBitmaps:
+    """A set of offsets within ranges that ascend, for membership tests: a bit for each offset of a range.
+
+    A range with less than one record in 64 offsets holds the offsets instead, so it is never more than 8 bytes for each
+    offset in the set and, of a dense range, a bit for each other record.
+    """
+
+    def __init__(self, ranges: Iterable[tuple[int, int, int]]) -> None:
+        """Take ranges [low, high), each with an upper bound of its records."""
+        self._lows: list[int] = []
+        self._bits: list[np.ndarray[Any, np.dtype[np.uint8]] | None] = []
+        self._few: list[array[int]] = []
+        for low, high, records in ranges:
+            self._lows.append(low)
+            dense = high - low <= _SPARSE * records
+            self._bits.append(np.zeros((high - low + 7) // 8, np.uint8) if dense else None)
+            self._few.append(array("q"))
+        self._sorted = True
+
+    def add(self, offsets: np.ndarray[Any, np.dtype[np.int64]]) -> None:
+        """Add offsets that lie in the ranges, ascending."""
+        ends = np.searchsorted(offsets, [*self._lows[1:], LONG_MAX])
+        begin = 0
+        for low, bits, few, end in zip(self._lows, self._bits, self._few, ends.tolist(), strict=True):
+            mine = offsets[begin:end]
+            begin = end
+            if bits is None:
+                few.frombytes(mine.tobytes())
+                self._sorted = False
+            else:
+                places = mine - low
+                np.bitwise_or.at(bits, places >> 3, (1 << (places & 7)).astype(np.uint8))
+
+    def __contains__(self, offset: object) -> bool:
+        assert isinstance(offset, int)
+        at = bisect_right(self._lows, offset) - 1
+        if at < 0:
+            return False
+        bits = self._bits[at]
+        if bits is not None:
+            place = offset - self._lows[at]
+            return place >> 3 < len(bits) and bool(bits[place >> 3] >> (place & 7) & 1)
+        if not self._sorted:
+            self._few = [array("q", sorted(few)) for few in self._few]
+            self._sorted = True
+        few = self._few[at]
+        found = bisect_left(few, offset)
+        return found < len(few) and few[found] == offset
 
 
 def newest_offsets(
