@@ -1,10 +1,11 @@
 """Work on the keys of one large partition: `python -m bench.cases.keyed MILLIONS STRATEGY FOLDER [KEYS] [PASS]`.
 
 PASS is `sweep` (the default), which finds the superseded records and rewrites nothing: that costs the same in both
-strategies; or `compare`, which compares all records with the newer half of them, as a cleaner leaves it. STRATEGY is
-`memory`, one task that remembers all keys, or `shuffle`, on Spark's `local[2]` with a driver of 1 GB. The partition has
-so many million records of about 100 bytes in objects of 500,000 records, and is made in FOLDER if it is not there. KEYS
-is `twice`, each key has two records (the default), or `once`, one record in twenty is superseded, which is for sweeps.
+strategies; or `compare`, which compares all records with the newer half of them, as a cleaner leaves it; or `latest`,
+which finds the newest record of each key before a restore with `--latest-per-key` loads them. STRATEGY is `memory`, one
+task that remembers all keys, or `shuffle`, on Spark's `local[2]` with a driver of 1 GB. The partition has so many
+million records of about 100 bytes in objects of 500,000 records, and is made in FOLDER if it is not there. KEYS is
+`twice`, each key has two records (the default), or `once`, one record in twenty is superseded, which is for sweeps.
 Spark is started before the clock is. Memory is the most that was resident: `driver` of this process, `worker` of the
 largest Python worker, `jvm` of Java, `all` the sum over all processes.
 """
@@ -13,19 +14,28 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from bench.measured import Run, peaks_mb, reading, report, tree_cpu_s
 from tandem.backup_avro.chain.entries import Opening, Part, PartitionKey, StoredObject, sha256_hex
+from tandem.backup_avro.errors import TandemError
 from tandem.backup_avro.record.container import Codec, encode_block, encode_header
 from tandem.backup_avro.record.current import Record, TimestampType, encode
 from tandem.backup_avro.selection.restorable_state import Slice
 from tandem.spark_jobs.reading.object_reader import StoreAddress
+from tandem.spark_jobs.restore.load.load_task import LoadTask, SourcePartition
+from tandem.spark_jobs.restore.load.newest_by_key import Winners, load_by_key
+from tandem.spark_jobs.restore.load.newest_records import newest_offsets
+from tandem.spark_jobs.restore.load.record_stream import RecordShaper
+from tandem.spark_jobs.restore.plan.record_changes import RecordChanges
 from tandem.spark_jobs.retention.sweep import sweep_all
 from tandem.spark_jobs.retention.sweep_by_key import sweep_by_key
 from tandem.spark_jobs.retention.sweep_plan import SweepPiece, SweepRules, SweepTask
+from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
 from tandem.spark_jobs.spark.session import session
 from tandem.spark_jobs.spark.shuffle import shuffle_on
 from tandem.spark_jobs.verify.compare_by_key import compare_by_key
@@ -49,7 +59,7 @@ def main() -> None:
     """Run once."""
     records, strategy, folder = int(float(sys.argv[1]) * _MILLION), sys.argv[2], Path(sys.argv[3])
     repeats = _REPEATS[sys.argv[4] if len(sys.argv) > 4 else "twice"]
-    run = {"sweep": _sweep, "compare": _compare}[sys.argv[5] if len(sys.argv) > 5 else "sweep"]
+    run = {"sweep": _sweep, "compare": _compare, "latest": _latest}[sys.argv[5] if len(sys.argv) > 5 else "sweep"]
     case = _Case(
         address=StoreAddress(root=folder.resolve().as_uri(), settings=reading()),
         pieces=tuple(_piece(folder, first, records, repeats) for first in range(0, records, _OBJECT)),
@@ -123,6 +133,56 @@ def _compare(case: _Case, context: SparkContext | None) -> None:
         [found] = compare_by_key([task], shuffle=shuffle_on(context), parallelism=context.defaultParallelism)
     if not found.clean or found.keys != case.records - case.superseded:
         raise RuntimeError(f"{found.keys} keys, not {case.records - case.superseded}: {found.counts} {found.error}")
+
+
+def _latest(case: _Case, context: SparkContext | None) -> None:
+    source = SourcePartition(partition=0, slices=tuple(_slice(piece, 0) for piece in case.pieces))
+    shape = RecordChanges(latest=True)
+    if context is None:
+        reader = case.address.reader(apart=True)
+
+        def keyed() -> Iterator[tuple[int, bytes]]:
+            bodies = chain.from_iterable(map(reader.bodies, source.slices))
+            return RecordShaper(shape=shape, choose=None, count=0).keyed(0, bodies)
+
+        found = len(newest_offsets(keyed, case.records))
+    else:
+        [found] = load_by_key(
+            [_load_task(case, source, shape)],
+            _count,
+            _raised,
+            shuffle=shuffle_on(context),
+            parallelism=context.defaultParallelism,
+        )
+    if found != case.records - case.superseded:
+        raise RuntimeError(f"{found} newest records, not {case.records - case.superseded}")
+
+
+def _load_task(case: _Case, source: SourcePartition, shape: RecordChanges) -> LoadTask:
+    return LoadTask(
+        plan="",
+        run="",
+        pair="bench",
+        restore=None,
+        topic="customers",
+        topic_id=_KEY.topic_id,
+        sources=(source,),
+        target="customers",
+        target_topic_id="",
+        transactional_id="",
+        spread=1,
+        store=case.address,
+        cluster=ClusterAddress(props={}),
+        shape=shape,
+    )
+
+
+def _count(_: LoadTask, winners: Winners) -> Iterator[int]:
+    yield len(winners[0])
+
+
+def _raised(error: TandemError) -> NoReturn:
+    raise error
 
 
 def _slice(piece: SweepPiece, low: int) -> Slice:

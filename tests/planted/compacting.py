@@ -6,6 +6,7 @@ from planted.mistakes import Mistake
 
 _BY_KEY = "spark_jobs/tandem/spark_jobs/retention/sweep_by_key.py"
 _ROWS = "spark_jobs/tandem/spark_jobs/compaction/keyed_rows.py"
+_NEWEST = "spark_jobs/tandem/spark_jobs/restore/load/newest_by_key.py"
 _COMPARE = "spark_jobs/tandem/spark_jobs/verify/compare_by_key.py"
 
 MISTAKES: tuple[Mistake, ...] = (
@@ -112,5 +113,35 @@ MISTAKES: tuple[Mistake, ...] = (
         file="spark_jobs/tandem/spark_jobs/verify/compare_plan.py",
         old="            own.pop(left.key, None)\n",
         new="            own.pop(left.key, None)\n            own.pop(right.key, None)\n",
+    ),
+    Mistake(
+        name="newest by a shuffle: a range that was not read is not missed",
+        file=_NEWEST,
+        old="    if missing or buckets:\n",
+        new="    if buckets:\n",
+    ),
+    Mistake(
+        name="newest by a shuffle: the older of two records wins",
+        file=_NEWEST,
+        old="    oldest_first = np.argsort(offsets)\n",
+        new="    oldest_first = np.argsort(-offsets)\n",
+    ),
+    Mistake(
+        name="newest by a shuffle: records beyond the moment that is restored count",
+        file=_NEWEST,
+        old="            ended = min(ended, message.offset)\n",
+        new="            ended = LONG_MAX\n",
+    ),
+    Mistake(
+        name="newest by a shuffle: records that a restore leaves out supersede others",
+        file=_NEWEST,
+        old="        plain = not replace(shape, latest=False, tombstones=True).selects\n",
+        new="        plain = True\n",
+    ),
+    Mistake(
+        name="newest by a shuffle: an offset has the bit of its neighbour",
+        file="spark_jobs/tandem/spark_jobs/restore/load/newest_records.py",
+        old="            return place >> 3 < len(bits) and bool(bits[place >> 3] >> (place & 7) & 1)\n",
+        new="            return place >> 3 < len(bits) and bool(bits[place >> 3] >> (~place & 7) & 1)\n",
     ),
 )

@@ -80,6 +80,10 @@ class OffsetBitmaps:
                 places = mine - low
                 np.bitwise_or.at(bits, places >> 3, (1 << (places & 7)).astype(np.uint8))
 
+    def __len__(self) -> int:
+        dense = sum(int(np.bitwise_count(bits).sum()) for bits in self._bits if bits is not None)
+        return dense + sum(map(len, self._few))
+
     def __contains__(self, offset: object) -> bool:
         assert isinstance(offset, int)
         at = bisect_right(self._lows, offset) - 1

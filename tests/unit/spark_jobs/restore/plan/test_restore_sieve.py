@@ -197,6 +197,7 @@ def test_the_newest_of_each_key_by_a_shuffle(
         assert {item.offset for item in items if item.offset in winners[number]} == {
             offset for key, offset in newest.items() if key is not None
         }
+        assert len(winners[number]) == len(newest.keys() - {None})
         assert -1 not in winners[number]
         assert items[-1].offset + 1 not in winners[number]
 
