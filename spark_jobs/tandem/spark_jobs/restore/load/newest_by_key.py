@@ -204,7 +204,7 @@ def load_winners(shared: KeyedLoad, number: int, messages: Iterator[Any]) -> Ite
     if missing or buckets:
         missed = DamagedError(
             f"{task.place}: {len(missing) or buckets} ranges of the backup were not read",
-            code="TDM-R140",
+            code="TDM-R132",
             remedy="run again, and report it",
         )
         yield 0, shared.failed(missed)
