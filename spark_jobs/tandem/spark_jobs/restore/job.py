@@ -329,31 +329,26 @@ class _RestoreRun:
         pace, restore = self._pace(len(groups)), self._id(targets) if self._leaves_map else None
         tasks = [self._task(topic, targets[topic.target], items, pace, restore) for topic, items in groups]
         with self._following():
-            return [*self._load_by_key(tasks), *self._load_each(tasks)]
+            found = worker_calls.results_of(self._load_all(tasks))
+        order = {(task.topic_id, task.number): number for number, task in enumerate(tasks)}
+        return sorted(found, key=lambda item: order[item.topic_id, item.partition])
 
-    def _load_by_key(self, tasks: list[LoadTask]) -> list[LoadResult]:
-        """Load the tasks, and take them off the list, whose newest records are found by a shuffle."""
+    def _load_all(self, tasks: Sequence[LoadTask]) -> list[object]:
+        """Carry out tasks; those whose newest records are found by a shuffle come first."""
         context = self._context()
-        large = [task for task in tasks if task.shape.latest and task.records > _MOST_IN_MEMORY]
-        if not large or not encrypts_disks(dict(context.getConf().getAll())):
-            return []
-        tasks[:] = [task for task in tasks if task not in large]
-        return worker_calls.results_of(
-            load_by_key(
-                large,
-                worker_calls.load_one,
-                worker_calls.failed,
-                shuffle=shuffle_on(context),
-                parallelism=context.defaultParallelism,
+        encrypted = encrypts_disks(dict(context.getConf().getAll()))
+        large = [task for task in tasks if encrypted and task.shape.latest and task.records > _MOST_IN_MEMORY]
+        taken = {(task.topic_id, task.number) for task in large}
+        others = [task for task in tasks if (task.topic_id, task.number) not in taken]
+        found: list[object] = []
+        if large:
+            one, failed = worker_calls.load_one, worker_calls.failed
+            found += load_by_key(
+                large, one, failed, shuffle=shuffle_on(context), parallelism=context.defaultParallelism
             )
-        )
-
-    def _load_each(self, tasks: Sequence[LoadTask]) -> list[LoadResult]:
-        if not tasks:
-            return []
-        return worker_calls.results_of(
-            self._context().parallelize(tasks, len(tasks)).mapPartitions(logged(worker_calls.load_all)).collect()
-        )
+        if others:
+            found += context.parallelize(others, len(others)).mapPartitions(logged(worker_calls.load_all)).collect()
+        return found
 
     def _id(self, targets: Mapping[str, TargetTopic]) -> str:
         return offset_map.restore_id(self._plan.hash, {name: item.topic_id for name, item in targets.items()})
