@@ -3,9 +3,10 @@
 PASS is `sweep` (the default), which finds the superseded records and rewrites nothing: that costs the same in both
 strategies; or `compare`, which compares all records with the newer half of them, as a cleaner leaves it; or `latest`,
 which finds the newest record of each key before a restore with `--latest-per-key` loads them. STRATEGY is `memory`, one
-task that remembers all keys, or `shuffle`, on Spark's `local[2]` with a driver of 1 GB. The partition has so many
-million records of about 100 bytes in objects of 500,000 records, and is made in FOLDER if it is not there. KEYS is
-`twice`, each key has two records (the default), or `once`, one record in twenty is superseded, which is for sweeps.
+task that remembers all keys; `stages`, those of the shuffle one after the other in this process, with all messages in
+memory; or `shuffle`, on Spark's `local[2]` with a driver of 1 GB. The partition has so many million records of about
+100 bytes in objects of 500,000 records, and is made in FOLDER if it is not there. KEYS is `twice`, each key has two
+records (the default), or `once`, one record in twenty is superseded, which is for sweeps.
 Spark is started before the clock is. Memory is the most that was resident: `driver` of this process, `worker` of the
 largest Python worker, `jvm` of Java, `all` the sum over all processes.
 """
@@ -19,7 +20,7 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from bench.measured import Run, peaks_mb, reading, report, tree_cpu_s
 from tandem.backup_avro.chain.entries import Opening, Part, PartitionKey, StoredObject, sha256_hex
@@ -38,15 +39,13 @@ from tandem.spark_jobs.retention.sweep_by_key import sweep_by_key
 from tandem.spark_jobs.retention.sweep_plan import SweepPiece, SweepRules, SweepTask
 from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
 from tandem.spark_jobs.spark.session import session
-from tandem.spark_jobs.spark.shuffle import shuffle_on
+from tandem.spark_jobs.spark.shuffle import Shuffle, shuffle_here, shuffle_on
 from tandem.spark_jobs.verify.compare_by_key import compare_by_key
 from tandem.spark_jobs.verify.compare_keys import compare_generations
 from tandem.spark_jobs.verify.compare_tasks import GenerationTask
 
-if TYPE_CHECKING:
-    from pyspark.core.context import SparkContext
-
 _MILLION = 1_000_000
+_CORES = 2
 _OBJECT = 500_000
 _BLOCK = 2000
 _SYNC = bytes(16)
@@ -67,16 +66,16 @@ def main() -> None:
         records=records,
         superseded=records // (2 * repeats),
     )
-    if strategy == "memory":
+    if strategy != "shuffle":
         began, cpu = time.perf_counter(), tree_cpu_s()
-        run(case, None)
+        run(case, {"memory": None, "stages": shuffle_here}[strategy])
         _report(case, began, cpu)
         return
-    with session("local[2,4]", extra={"spark.driver.memory": "1g"}) as spark:
+    with session(f"local[{_CORES},4]", extra={"spark.driver.memory": "1g"}) as spark:
         context = spark.sparkContext
-        context.parallelize(range(2), 2).sum()
+        context.parallelize(range(_CORES), _CORES).sum()
         began, cpu = time.perf_counter(), tree_cpu_s()
-        run(case, context)
+        run(case, shuffle_on(context))
         _report(case, began, cpu)
 
 
@@ -90,7 +89,7 @@ class _Case:
     superseded: int
 
 
-def _sweep(case: _Case, context: SparkContext | None) -> None:
+def _sweep(case: _Case, shuffle: Shuffle | None) -> None:
     task = SweepTask(
         folder=("bench", "a", 1),
         key=_KEY,
@@ -101,17 +100,15 @@ def _sweep(case: _Case, context: SparkContext | None) -> None:
         pieces=case.pieces,
         rules=SweepRules(horizon=0, min_gain=0.0, most_tombstones=0),
     )
-    if context is None:
+    if shuffle is None:
         [swept] = sweep_all(case.address.open(), [task], write=False)
     else:
-        [swept] = sweep_by_key(
-            case.address, [task], write=False, shuffle=shuffle_on(context), parallelism=context.defaultParallelism
-        )
+        [swept] = sweep_by_key(case.address, [task], write=False, shuffle=shuffle, parallelism=_CORES)
     if swept.error is not None or swept.records != case.superseded:
         raise RuntimeError(f"{swept.records} records are superseded, not {case.superseded}: {swept.error}")
 
 
-def _compare(case: _Case, context: SparkContext | None) -> None:
+def _compare(case: _Case, shuffle: Shuffle | None) -> None:
     half = case.records // 2
     whole = tuple(_slice(piece, 0) for piece in case.pieces)
     task = GenerationTask(
@@ -128,18 +125,18 @@ def _compare(case: _Case, context: SparkContext | None) -> None:
         only_compacts=True,
         store=case.address,
     )
-    if context is None:
+    if shuffle is None:
         found = compare_generations(task)
     else:
-        [found] = compare_by_key([task], shuffle=shuffle_on(context), parallelism=context.defaultParallelism)
+        [found] = compare_by_key([task], shuffle=shuffle, parallelism=_CORES)
     if not found.clean or found.keys != case.records - case.superseded:
         raise RuntimeError(f"{found.keys} keys, not {case.records - case.superseded}: {found.counts} {found.error}")
 
 
-def _latest(case: _Case, context: SparkContext | None) -> None:
+def _latest(case: _Case, shuffle: Shuffle | None) -> None:
     source = SourcePartition(partition=0, slices=tuple(_slice(piece, 0) for piece in case.pieces))
     shape = RecordChanges(latest=True)
-    if context is None:
+    if shuffle is None:
         reader = case.address.reader(apart=True)
 
         def keyed() -> Iterator[tuple[int, bytes]]:
@@ -152,8 +149,8 @@ def _latest(case: _Case, context: SparkContext | None) -> None:
             [_load_task(case, source, shape)],
             _count,
             _raised,
-            shuffle=shuffle_on(context),
-            parallelism=context.defaultParallelism,
+            shuffle=shuffle,
+            parallelism=_CORES,
         )
     if found != case.records - case.superseded:
         raise RuntimeError(f"{found} newest records, not {case.records - case.superseded}")
