@@ -141,7 +141,7 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="newest by a shuffle: an offset has the bit of its neighbour",
         file="spark_jobs/tandem/spark_jobs/restore/load/newest_records.py",
-        old="            return place >> 3 < len(bits) and bool(bits[place >> 3] >> (place & 7) & 1)\n",
-        new="            return place >> 3 < len(bits) and bool(bits[place >> 3] >> (~place & 7) & 1)\n",
+        old="            return bool(self._bits[at][place >> 3] >> (place & 7) & 1)\n",
+        new="            return bool(self._bits[at][place >> 3] >> (~place & 7) & 1)\n",
     ),
 )

@@ -48,57 +48,47 @@ class AscendingOffsets:
 
 
 class OffsetBitmaps:
-    """A set of offsets within ranges that ascend, for membership tests: a bit for each offset of a range.
+    """A set of offsets for membership tests: a bit for each offset of given ranges, 8 bytes for each other offset.
 
-    A range with less than one record in 64 offsets holds the offsets instead, so it is never more than 8 bytes for each
-    offset in the set and, of a dense range, a bit for each other record.
+    A range with less than one record in 64 offsets gets no bits.
     """
 
     def __init__(self, ranges: Iterable[tuple[int, int, int]]) -> None:
-        """Take ranges [low, high), each with an upper bound of its records."""
+        """Take ranges [low, high) that ascend, each with an upper bound of its records."""
         self._lows: list[int] = []
-        self._bits: list[np.ndarray[Any, np.dtype[np.uint8]] | None] = []
-        self._few: list[array[int]] = []
-        for low, high, records in ranges:
-            self._lows.append(low)
-            dense = high - low <= _SPARSE * records
-            self._bits.append(np.zeros((high - low + 7) // 8, np.uint8) if dense else None)
-            self._few.append(array("q"))
+        self._bits: list[np.ndarray[Any, np.dtype[np.uint8]]] = []
+        self._others = array("q")
         self._sorted = True
+        for low, high, records in list(ranges) or [(0, 0, 0)]:
+            self._lows.append(low)
+            self._bits.append(np.zeros((high - low + 7) // 8 if high - low <= _SPARSE * records else 0, np.uint8))
 
     def add(self, offsets: np.ndarray[Any, np.dtype[np.int64]]) -> None:
-        """Add offsets that lie in the ranges, ascending."""
-        ends = np.searchsorted(offsets, [*self._lows[1:], LONG_MAX])
+        """Add offsets, which ascend."""
         begin = 0
-        for low, bits, few, end in zip(self._lows, self._bits, self._few, ends.tolist(), strict=True):
-            mine = offsets[begin:end]
+        ends = np.searchsorted(offsets, [*self._lows[1:], LONG_MAX]).tolist()
+        for low, bits, end in zip(self._lows, self._bits, ends, strict=True):
+            places = offsets[begin:end] - low
+            inside = (places >= 0) & (places >> 3 < len(bits))
+            np.bitwise_or.at(bits, places[inside] >> 3, (1 << (places[inside] & 7)).astype(np.uint8))
+            self._others.frombytes((places[~inside] + low).tobytes())
             begin = end
-            if bits is None:
-                few.frombytes(mine.tobytes())
-                self._sorted = False
-            else:
-                places = mine - low
-                np.bitwise_or.at(bits, places >> 3, (1 << (places & 7)).astype(np.uint8))
+        self._sorted = False
 
     def __len__(self) -> int:
-        dense = sum(int(np.bitwise_count(bits).sum()) for bits in self._bits if bits is not None)
-        return dense + sum(map(len, self._few))
+        return sum(int(np.bitwise_count(bits).sum()) for bits in self._bits) + len(self._others)
 
     def __contains__(self, offset: object) -> bool:
         assert isinstance(offset, int)
-        at = bisect_right(self._lows, offset) - 1
-        if at < 0:
-            return False
-        bits = self._bits[at]
-        if bits is not None:
-            place = offset - self._lows[at]
-            return place >> 3 < len(bits) and bool(bits[place >> 3] >> (place & 7) & 1)
+        at = max(0, bisect_right(self._lows, offset) - 1)
+        place = offset - self._lows[at]
+        if place >= 0 and place >> 3 < len(self._bits[at]):
+            return bool(self._bits[at][place >> 3] >> (place & 7) & 1)
         if not self._sorted:
-            self._few = [array("q", sorted(few)) for few in self._few]
+            self._others = array("q", np.sort(np.frombuffer(self._others, np.int64)).tobytes())
             self._sorted = True
-        few = self._few[at]
-        found = bisect_left(few, offset)
-        return found < len(few) and few[found] == offset
+        found = bisect_left(self._others, offset)
+        return found < len(self._others) and self._others[found] == offset
 
 
 def newest_offsets(

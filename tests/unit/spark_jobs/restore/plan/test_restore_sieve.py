@@ -8,6 +8,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,7 +26,12 @@ from tandem.spark_jobs.reading.object_reader import Body, ObjectReader
 from tandem.spark_jobs.restore.load import record_stream
 from tandem.spark_jobs.restore.load.load_task import LoadTask, SourcePartition
 from tandem.spark_jobs.restore.load.newest_by_key import load_by_key
-from tandem.spark_jobs.restore.load.newest_records import PASS_RECORDS, AscendingOffsets, newest_offsets
+from tandem.spark_jobs.restore.load.newest_records import (
+    PASS_RECORDS,
+    AscendingOffsets,
+    OffsetBitmaps,
+    newest_offsets,
+)
 from tandem.spark_jobs.restore.load.record_stream import RecordChunk, RecordShaper, TransactionUnit
 from tandem.spark_jobs.restore.plan.partitioner import Partitioner, chooser, murmur2
 from tandem.spark_jobs.restore.plan.record_changes import NOTHING, RecordChanges
@@ -200,6 +206,23 @@ def test_the_newest_of_each_key_by_a_shuffle(
         assert len(winners[number]) == len(newest.keys() - {None})
         assert -1 not in winners[number]
         assert items[-1].offset + 1 not in winners[number]
+
+
+@given(
+    st.sets(st.integers(0, 3000)),
+    st.lists(st.tuples(st.integers(0, 2900), st.integers(0, 200), st.integers(0, 90)), max_size=4),
+)
+def test_a_set_of_offsets_does_not_depend_on_its_ranges(wanted: set[int], given_: list[tuple[int, int, int]]) -> None:
+    """Dense, sparse, and such that offsets lie outside: files of a connector may reach beyond what is known of them."""
+    ranges: list[tuple[int, int, int]] = []
+    for low, size, count in sorted(given_):
+        if not ranges or low >= ranges[-1][1]:
+            ranges.append((low, low + size, count))
+    found = OffsetBitmaps(ranges)
+    for part in range(3):
+        found.add(np.array(sorted(offset for offset in wanted if offset % 3 == part), np.int64))
+    assert {offset for offset in range(-1, 3100) if offset in found} == wanted
+    assert len(found) == len(wanted)
 
 
 @pytest.mark.parametrize("lost", range(4))
