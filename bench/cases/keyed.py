@@ -1,77 +1,204 @@
-"""The superseded records of one large partition: `python -m bench.cases.keyed MILLIONS STRATEGY FOLDER [KEYS]`.
+"""Work on the keys of one large partition: `python -m bench.cases.keyed MILLIONS STRATEGY FOLDER [KEYS] [PASS]`.
 
-STRATEGY is `memory`, one task that remembers all keys, or `shuffle`, on Spark's `local[2]` with a driver of 1 GB. The
-partition has so many million records of about 100 bytes in objects of 500,000 records, and is made in FOLDER if it is
-not there. KEYS is `twice`, each key has two records (the default), or `once`, one record in twenty is superseded.
-Nothing is rewritten: that costs the same in both. Spark is started before the clock is. Memory is the most that was
-resident: `driver` of this process, `worker` of the largest Python worker, `jvm` of Java, `all` the sum over all
-processes.
+PASS is `sweep` (the default), which finds the superseded records and rewrites nothing: that costs the same in both
+strategies; or `compare`, which compares all records with the newer half of them, as a cleaner leaves it; or `latest`,
+which finds the newest record of each key before a restore with `--latest-per-key` loads them. STRATEGY is `memory`, one
+task that remembers all keys; `stages`, those of the shuffle one after the other in this process, with all messages in
+memory; or `shuffle`, on Spark's `local[2]` with a driver of 1 GB. The partition has so many million records of about
+100 bytes in objects of 500,000 records, and is made in FOLDER if it is not there. KEYS is `twice`, each key has two
+records (the default), or `once`, one record in twenty is superseded, which is for sweeps.
+Spark is started before the clock is. Memory is the most that was resident: `driver` of this process, `worker` of the
+largest Python worker, `jvm` of Java, `all` the sum over all processes.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from importlib import import_module
+from itertools import chain
 from pathlib import Path
+from typing import NoReturn
 
 from bench.measured import Run, peaks_mb, reading, report, tree_cpu_s
 from tandem.backup_avro.chain.entries import Opening, Part, PartitionKey, StoredObject, sha256_hex
+from tandem.backup_avro.errors import TandemError
 from tandem.backup_avro.record.container import Codec, encode_block, encode_header
 from tandem.backup_avro.record.current import Record, TimestampType, encode
+from tandem.backup_avro.selection.restorable_state import Slice
 from tandem.spark_jobs.reading.object_reader import StoreAddress
+from tandem.spark_jobs.restore.load.load_task import LoadTask, SourcePartition
+from tandem.spark_jobs.restore.load.newest_by_key import Winners, load_by_key
+from tandem.spark_jobs.restore.load.newest_records import newest_offsets
+from tandem.spark_jobs.restore.load.record_stream import RecordShaper
+from tandem.spark_jobs.restore.plan.record_changes import RecordChanges
 from tandem.spark_jobs.retention.sweep import sweep_all
 from tandem.spark_jobs.retention.sweep_by_key import sweep_by_key
-from tandem.spark_jobs.retention.sweep_partition import Swept
 from tandem.spark_jobs.retention.sweep_plan import SweepPiece, SweepRules, SweepTask
+from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
 from tandem.spark_jobs.spark.session import session
-from tandem.spark_jobs.spark.shuffle import shuffle_on
+from tandem.spark_jobs.spark.shuffle import Shuffle, shuffle_here, shuffle_on
+from tandem.spark_jobs.verify.compare_by_key import compare_by_key
+from tandem.spark_jobs.verify.compare_keys import compare_generations
+from tandem.spark_jobs.verify.compare_tasks import GenerationTask
 
 _MILLION = 1_000_000
+_CORES = 2
 _OBJECT = 500_000
 _BLOCK = 2000
 _SYNC = bytes(16)
 #: Of so many records in the second half, one repeats a key of the first half.
 _REPEATS = {"twice": 1, "once": 10}
 _KEY = PartitionKey("AAAAAAAAAAAAAAAAAAAAAA", 0)
+_OPENING = Opening(isolation_level="read_uncommitted", codec=Codec.ZSTANDARD.value, sync=_SYNC.hex())
 
 
 def main() -> None:
     """Run once."""
     records, strategy, folder = int(float(sys.argv[1]) * _MILLION), sys.argv[2], Path(sys.argv[3])
     repeats = _REPEATS[sys.argv[4] if len(sys.argv) > 4 else "twice"]
-    address = StoreAddress(root=folder.resolve().as_uri(), settings=reading())
+    run = {"sweep": _sweep, "compare": _compare, "latest": _latest}[sys.argv[5] if len(sys.argv) > 5 else "sweep"]
+    case = _Case(
+        address=StoreAddress(root=folder.resolve().as_uri(), settings=reading()),
+        pieces=tuple(_piece(folder, first, records, repeats) for first in range(0, records, _OBJECT)),
+        records=records,
+        superseded=records // (2 * repeats),
+    )
+    if strategy != "shuffle":
+        began, cpu = time.perf_counter(), tree_cpu_s()
+        run(case, {"memory": None, "stages": shuffle_here}[strategy])
+        _report(case, began, cpu)
+        return
+    with session(f"local[{_CORES},4]", extra={"spark.driver.memory": "1g"}) as spark:
+        context = spark.sparkContext
+        context.parallelize(range(_CORES), _CORES).sum()
+        began, cpu = time.perf_counter(), tree_cpu_s()
+        run(case, shuffle_on(context))
+        _report(case, began, cpu)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Case:
+    """A partition: its objects, its records, and how many of them are superseded."""
+
+    address: StoreAddress
+    pieces: tuple[SweepPiece, ...]
+    records: int
+    superseded: int
+
+
+def _sweep(case: _Case, shuffle: Shuffle | None) -> None:
     task = SweepTask(
         folder=("bench", "a", 1),
         key=_KEY,
         topic="customers",
-        opening=Opening(isolation_level="read_uncommitted", codec=Codec.ZSTANDARD.value, sync=_SYNC.hex()),
-        horizon=records,
-        settled=records,
-        pieces=tuple(_piece(folder, first, records, repeats) for first in range(0, records, _OBJECT)),
+        opening=_OPENING,
+        horizon=case.records,
+        settled=case.records,
+        pieces=case.pieces,
         rules=SweepRules(horizon=0, min_gain=0.0, most_tombstones=0),
     )
-    if strategy == "memory":
-        began, cpu = time.perf_counter(), tree_cpu_s()
-        [swept] = sweep_all(address.open(), [task], write=False)
-        _report(swept, records, repeats, began, cpu)
-        return
-    with session("local[2,4]", extra={"spark.driver.memory": "1g"}) as spark:
-        context = spark.sparkContext
-        context.parallelize(range(2), 2).sum()
-        began, cpu = time.perf_counter(), tree_cpu_s()
-        [swept] = sweep_by_key(
-            address, [task], write=False, shuffle=shuffle_on(context), parallelism=context.defaultParallelism
+    if shuffle is None:
+        [swept] = sweep_all(case.address.open(), [task], write=False)
+    else:
+        [swept] = sweep_by_key(case.address, [task], write=False, shuffle=shuffle, parallelism=_CORES)
+    if swept.error is not None or swept.records != case.superseded:
+        raise RuntimeError(f"{swept.records} records are superseded, not {case.superseded}: {swept.error}")
+
+
+def _compare(case: _Case, shuffle: Shuffle | None) -> None:
+    half = case.records // 2
+    whole = tuple(_slice(piece, 0) for piece in case.pieces)
+    task = GenerationTask(
+        name="customers",
+        key=_KEY,
+        names=("generation 1", "generation 2"),
+        slices=(whole, tuple(_slice(piece, half) for piece in case.pieces if piece.part.last >= half)),
+        beyond=((), ()),
+        starts=(0, 0),
+        let_go=(0, 0),
+        cut=case.records,
+        expired=None,
+        compacted=True,
+        only_compacts=True,
+        store=case.address,
+    )
+    if shuffle is None:
+        found = compare_generations(task)
+    else:
+        [found] = compare_by_key([task], shuffle=shuffle, parallelism=_CORES)
+    if not found.clean or found.keys != case.records - case.superseded:
+        raise RuntimeError(f"{found.keys} keys, not {case.records - case.superseded}: {found.counts} {found.error}")
+
+
+def _latest(case: _Case, shuffle: Shuffle | None) -> None:
+    source = SourcePartition(partition=0, slices=tuple(_slice(piece, 0) for piece in case.pieces))
+    shape = RecordChanges(latest=True)
+    if shuffle is None:
+        reader = case.address.reader(apart=True)
+
+        def keyed() -> Iterator[tuple[int, bytes]]:
+            bodies = chain.from_iterable(map(reader.bodies, source.slices))
+            return RecordShaper(shape=shape, choose=None, count=0).keyed(0, bodies)
+
+        found = len(newest_offsets(keyed, case.records))
+    else:
+        [found] = load_by_key(
+            [_load_task(case, source, shape)],
+            _count,
+            _raised,
+            shuffle=shuffle,
+            parallelism=_CORES,
         )
-        _report(swept, records, repeats, began, cpu)
+    if found != case.records - case.superseded:
+        raise RuntimeError(f"{found} newest records, not {case.records - case.superseded}")
 
 
-def _report(swept: Swept, records: int, repeats: int, began: float, cpu: float) -> None:
+def _load_task(case: _Case, source: SourcePartition, shape: RecordChanges) -> LoadTask:
+    return LoadTask(
+        plan="",
+        run="",
+        pair="bench",
+        restore=None,
+        topic="customers",
+        topic_id=_KEY.topic_id,
+        sources=(source,),
+        target="customers",
+        target_topic_id="",
+        transactional_id="",
+        spread=1,
+        store=case.address,
+        cluster=ClusterAddress(props={}),
+        shape=shape,
+    )
+
+
+def _count(_: LoadTask, winners: Winners) -> Iterator[int]:
+    yield len(winners[0])
+
+
+def _raised(error: TandemError) -> NoReturn:
+    raise error
+
+
+def _slice(piece: SweepPiece, low: int) -> Slice:
+    part = piece.part
+    return Slice(
+        generation=1,
+        opening=_OPENING,
+        item=piece.item,
+        part=part,
+        low=max(low, part.first),
+        high=part.last + 1,
+    )
+
+
+def _report(case: _Case, began: float, cpu: float) -> None:
     seconds = time.perf_counter() - began
-    expected = records // (2 * repeats)
-    if swept.error is not None or swept.records != expected:
-        raise RuntimeError(f"{swept.records} of {records} records are superseded, not {expected}: {swept.error}")
-    run = Run(records=records, bytes=swept.read, seconds=seconds, cpu_s=tree_cpu_s() - cpu, peak_mb=0.0)
+    size = sum(piece.item.bytes for piece in case.pieces)
+    run = Run(records=case.records, bytes=size, seconds=seconds, cpu_s=tree_cpu_s() - cpu, peak_mb=0.0)
     for name, peak in peaks_mb().items():
         report(replace(run, peak_mb=peak), name)
 
@@ -123,4 +250,5 @@ def _record(offset: int, records: int, repeats: int) -> bytes:
 
 
 if __name__ == "__main__":
-    main()
+    # Spark's workers import this module by its name.
+    import_module("bench.cases.keyed").main()

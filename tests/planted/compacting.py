@@ -1,4 +1,4 @@
-"""Mistakes in finding the newest record of each key by a shuffle."""
+"""Mistakes in finding the newest record of each key by a shuffle, and in comparing copies so."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from planted.mistakes import Mistake
 
 _BY_KEY = "spark_jobs/tandem/spark_jobs/retention/sweep_by_key.py"
 _ROWS = "spark_jobs/tandem/spark_jobs/compaction/keyed_rows.py"
+_NEWEST = "spark_jobs/tandem/spark_jobs/restore/load/newest_by_key.py"
+_COMPARE = "spark_jobs/tandem/spark_jobs/verify/compare_by_key.py"
 
 MISTAKES: tuple[Mistake, ...] = (
     Mistake(
@@ -51,5 +53,95 @@ MISTAKES: tuple[Mistake, ...] = (
         file="spark_jobs/tandem/spark_jobs/spark/shuffle.py",
         old="        require_encrypted_disks(dict(context.getConf().getAll()))\n",
         new="",
+    ),
+    Mistake(
+        name="keyed comparison: a range that was not read is not missed",
+        file=_COMPARE,
+        old="    if seen.ranges != shared.ranges_of(place) or buckets != len(shared.own_buckets(place)):\n",
+        new="    if buckets != len(shared.own_buckets(place)):\n",
+    ),
+    Mistake(
+        name="keyed comparison: a bucket that was not compared is not missed",
+        file=_COMPARE,
+        old="    if not packed:\n        return  # a bucket",
+        new="    if False:\n        return  # a bucket",
+    ),
+    Mistake(
+        name="keyed comparison: the flag of a tombstone is lost on the way",
+        file=_COMPARE,
+        old='        rows["flags"] = np.where(read["tombstone"] != 0, _TOMBSTONE, 0)\n',
+        new='        rows["flags"] = 0\n',
+    ),
+    Mistake(
+        name="keyed comparison: of two records the one that was read first wins",
+        file=_COMPARE,
+        old="    rows = found.rows[oldest_first]\n",
+        new="    oldest_first = oldest_first[::-1]\n    rows = found.rows[oldest_first]\n",
+    ),
+    Mistake(
+        name="keyed comparison: a record without a key beyond the cut counts as one with an empty key",
+        file=_COMPARE,
+        old='    flags = np.where(beyond.rows["flags"] & _KEYLESS == 0, beyond.rows["flags"], 0)',
+        new='    flags = beyond.rows["flags"]',
+    ),
+    Mistake(
+        name="keyed comparison: records without a key that one copy lacks are forgotten",
+        file=_COMPARE,
+        old="    alone = keyless & ((flags & _DIFFERENT != 0) | one_sided & (flags & _TOMBSTONE == 0))\n",
+        new="    alone = keyless & (flags & _DIFFERENT != 0)\n",
+    ),
+    Mistake(
+        name="keyed comparison: another key at the same offset is taken for the same",
+        file=_COMPARE,
+        old="    other |= keyless\n    return other\n",
+        new="    return other & keyless\n",
+    ),
+    Mistake(
+        name="keyed comparison: a range that is read again after the end of the log proves something",
+        file=_COMPARE,
+        old="        behind = seen.behind or seen.head > seen.reach\n",
+        new="        behind = seen.behind\n",
+    ),
+    Mistake(
+        name="keyed comparison: what a log has beyond the cut is read with what is below it",
+        file=_COMPARE,
+        old="ShuffleStage(partitions=buckets[-1] + len(shared.beyond), work=join)",
+        new="ShuffleStage(partitions=buckets[-1], work=join)",
+    ),
+    Mistake(
+        name="comparison: another key at the same offset hides an older record of it",
+        file="spark_jobs/tandem/spark_jobs/verify/compare_plan.py",
+        old="            own.pop(left.key, None)\n",
+        new="            own.pop(left.key, None)\n            own.pop(right.key, None)\n",
+    ),
+    Mistake(
+        name="newest by a shuffle: a range that was not read is not missed",
+        file=_NEWEST,
+        old="    if missing or buckets:\n",
+        new="    if buckets:\n",
+    ),
+    Mistake(
+        name="newest by a shuffle: the older of two records wins",
+        file=_NEWEST,
+        old="    oldest_first = np.argsort(offsets)\n",
+        new="    oldest_first = np.argsort(-offsets)\n",
+    ),
+    Mistake(
+        name="newest by a shuffle: records beyond the moment that is restored count",
+        file=_NEWEST,
+        old="            ended = min(ended, message.offset)\n",
+        new="            ended = LONG_MAX\n",
+    ),
+    Mistake(
+        name="newest by a shuffle: records that a restore leaves out supersede others",
+        file=_NEWEST,
+        old="        plain = not replace(shape, latest=False, tombstones=True).selects\n",
+        new="        plain = True\n",
+    ),
+    Mistake(
+        name="newest by a shuffle: an offset has the bit of its neighbour",
+        file="spark_jobs/tandem/spark_jobs/restore/load/newest_records.py",
+        old="            return bool(self._bits[at][place >> 3] >> (place & 7) & 1)\n",
+        new="            return bool(self._bits[at][place >> 3] >> (~place & 7) & 1)\n",
     ),
 )

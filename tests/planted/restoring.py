@@ -32,8 +32,8 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="verify judges nothing below a log start that moved by accident",
         file="spark_jobs/tandem/spark_jobs/verify/compare_plan.py",
-        old="    if _offset(one) < facts.starts[one.lacking] and not facts.only_compacts:\n",
-        new="    if _offset(one) < facts.starts[one.lacking]:\n",
+        old="    if newest_offset(one) < facts.starts[one.lacking] and not facts.only_compacts:\n",
+        new="    if newest_offset(one) < facts.starts[one.lacking]:\n",
     ),
     Mistake(
         name="a generation that begins during an append records its settings",

@@ -23,6 +23,7 @@ from tandem.sink.store import ObjectStore, StoreAccess, open_store
 from tandem.sink.store.chain import outcomes
 from tandem.spark_jobs.reading.object_reader import StoreAddress
 from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
+from tandem.spark_jobs.verify import compare_keys
 from tandem.spark_jobs.verify.compare_keys import against_generation, against_topic
 from tandem.spark_jobs.verify.compare_plan import KeyFault
 from tandem.spark_jobs.verify.verify_plan import VerifyFault
@@ -41,6 +42,13 @@ def store(tmp_path: Path) -> ObjectStore:
     """A folder for a backup."""
     (tmp_path / "store").mkdir()
     return open_store((tmp_path / "store").as_uri())
+
+
+@pytest.fixture(params=["in memory", "by key"], autouse=True)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways to compare a partition."""
+    if request.param == "by key":
+        monkeypatch.setattr(compare_keys, "_MOST_IN_MEMORY", -1)
 
 
 @pytest.fixture

@@ -17,8 +17,10 @@ from tandem.backup_avro.record.current import Record
 from tandem.controller.cli.main import run
 from tandem.controller.sandbox.jars import find_java, kafka_jars
 from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.spark_jobs.restore import job
 from tandem.spark_jobs.restore.groups import restore_groups
 from tandem.spark_jobs.restore.load.load_task import LoadPace
+from tandem.spark_jobs.restore.load.newest_records import PASS_RECORDS
 from tandem.spark_jobs.restore.plan.options import RestoreOptions
 from tandem.spark_jobs.restore.plan.partitioner import Partitioner, chooser
 from tandem.spark_jobs.restore.plan.plan import TopicNaming
@@ -134,8 +136,12 @@ def test_a_clock_that_was_ahead_is_refused_where_partitions_are_merged(case: Cas
     assert not case.admin.topics([target])
 
 
-def test_keys_times_and_states(case: Case, topic_name: str) -> None:
-    """What is left out is left out, and the check agrees; latest per key; erased keys as tombstones."""
+@pytest.mark.parametrize("most_in_memory", [PASS_RECORDS, 0])
+def test_keys_times_and_states(
+    case: Case, topic_name: str, monkeypatch: pytest.MonkeyPatch, most_in_memory: int
+) -> None:
+    """What is left out is left out, and the check agrees; latest per key, either way; erased keys as tombstones."""
+    monkeypatch.setattr(job, "_MOST_IN_MEMORY", most_in_memory)
     items = records(topic_name, 0, range(200), keys=10, tombstones=[195])
     Backup.completed(case.store, items, topics=[TopicSpec(topic_name)], block_records=20)
 

@@ -36,9 +36,10 @@ from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import ChainWriter
 from tandem.sink.write.merge import Merger
 from tandem.sink.write.merge_plan import MergeRules
+from tandem.spark_jobs.compaction.keyed_rows import KeyedLimits
 from tandem.spark_jobs.reading.object_reader import ObjectReader
 from tandem.spark_jobs.retention.sweep import Sweeper, SweepOutcome, sweep_all, sweep_batch
-from tandem.spark_jobs.retention.sweep_by_key import KeyedLimits, sweep_by_key
+from tandem.spark_jobs.retention.sweep_by_key import sweep_by_key
 from tandem.spark_jobs.retention.sweep_partition import Swept
 from tandem.spark_jobs.retention.sweep_plan import SweepRules, SweepTask
 from tandem.spark_jobs.spark.shuffle import shuffle_here

@@ -8,7 +8,7 @@ bucket. Compiled code goes through the keys; a row is never an object of Python.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
@@ -22,7 +22,33 @@ from tandem.sink.transcode.implementation_choice import best_bodies
 #: bytes of the record and of its key, and flags that the pass defines.
 ROW: Final = np.dtype([("at", "<u8"), ("place", "<u4"), ("size", "<u4"), ("length", "<u4"), ("flags", "<u4")])
 
+#: A row as `BodyWorker.keyed_records` packs it.
+READ: Final = np.dtype(
+    list(zip(("offset", "record", "size", "length", "tombstone"), ("<i8", *["<u4"] * 4), strict=True))
+)
+
 Rows = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyedLimits:
+    """Limits of the tasks. `range_bytes`: stored bytes of one range, one object of the usual size or many small ones.
+
+    `range_records`: records of one range. `folded_keys`, `folded_bytes`: keys of an object that are held at a time, and
+    their bytes. `bucket_keys`: keys that one task compares. `bucket_bytes`: twice the stored bytes that one task gets
+    the keys of, in case that keys are long. Tests use hashes of few bits.
+    """
+
+    range_bytes: int = 64 << 20
+    range_records: int = 2_000_000
+    folded_keys: int = 500_000
+    folded_bytes: int = 32 << 20
+    bucket_keys: int = 500_000
+    bucket_bytes: int = 256 << 20
+    hash_bits: int = 64
+
+
+DEFAULT_LIMITS: Final = KeyedLimits()
 
 
 def buckets_for(rows: int, *, at_least: int, bucket_rows: int) -> int:
@@ -30,8 +56,23 @@ def buckets_for(rows: int, *, at_least: int, bucket_rows: int) -> int:
     return max(1, at_least, -(-rows // bucket_rows))
 
 
+def index_ranges(sizes: Sequence[tuple[int, int]], limits: KeyedLimits) -> Iterator[tuple[int, int]]:
+    """Cut a list into ranges [first, end) of bounded bytes and records, or of one element.
+
+    `sizes` are the stored bytes and the records of each element.
+    """
+    first = size = count = 0
+    for index, (stored, records) in enumerate(sizes):
+        if index > first and (size + stored > limits.range_bytes or count + records > limits.range_records):
+            yield first, index
+            first, size, count = index, 0, 0
+        size += stored
+        count += records
+    yield first, len(sizes)
+
+
 class KeyedRows(NamedTuple):
-    """Rows, and their keys one after the other."""
+    """Rows, and their keys one after the other: of each row as many bytes as its field `length` says."""
 
     rows: Rows
     keys: bytes
@@ -45,24 +86,51 @@ class KeyedRows(NamedTuple):
         """Return what a message holds."""
         return self.rows.tobytes(), self.keys
 
+    def each(self) -> Iterator[bytes]:
+        """Yield the key of each row."""
+        for begin, length in zip(self._begins().tolist(), self.rows["length"].tolist(), strict=True):
+            yield self.keys[begin : begin + length]
+
     def _begins(self) -> Rows:
         lengths: Rows = self.rows["length"]
         begins: Rows = np.cumsum(lengths, dtype=np.int64) - lengths
         return begins
 
 
-def joined(parts: Iterable[KeyedRows]) -> KeyedRows:
-    """Return the rows of all parts."""
-    rows, keys = [np.empty(0, ROW)], []
+def joined(parts: Iterable[KeyedRows], kind: np.dtype[Any] = ROW) -> KeyedRows:
+    """Return the rows of all parts; all are of this kind."""
+    rows, keys = [np.empty(0, kind)], []
     for part in parts:
         rows.append(part.rows)
         keys.append(part.keys)
     return KeyedRows(np.concatenate(rows), b"".join(keys))
 
 
-def unpacked(messages: Iterable[tuple[bytes, bytes]]) -> KeyedRows:
-    """Return the rows of packed messages, in their order."""
-    return joined(KeyedRows(np.frombuffer(rows, ROW), keys) for rows, keys in messages)
+def unpacked(messages: Iterable[tuple[bytes, bytes]], kind: np.dtype[Any] = ROW) -> KeyedRows:
+    """Return the rows of packed messages, in their order; all are of this kind."""
+    return joined((KeyedRows(np.frombuffer(rows, kind), keys) for rows, keys in messages), kind)
+
+
+def last_with(chosen: Rows, newest: Rows) -> Rows:
+    """Return for each row that is the newest of its key the number of the key's last row that is chosen; -1 for none.
+
+    `newest` is what `KeyedHash.newest` returns for rows in ascending order of age, `chosen` says which of them count.
+    """
+    last = np.full(len(newest), -1, np.int64)
+    numbers = np.flatnonzero(chosen)
+    last[newest[numbers]] = numbers  # of several, NumPy leaves the last one behind
+    return last
+
+
+def split(found: KeyedRows, bucket_of: Rows, buckets: int) -> Iterator[tuple[int, KeyedRows]]:
+    """Yield each bucket that has rows, with its rows, in their order. `bucket_of` is the bucket of each row."""
+    order = np.argsort(bucket_of, kind="stable")
+    dealt = found.picked(order)
+    ends = np.searchsorted(bucket_of[order], np.arange(buckets + 1, dtype=np.uint64)).tolist()
+    bytes_before = [0, *np.cumsum(dealt.rows["length"], dtype=np.int64).tolist()]
+    for bucket, (begin, end) in enumerate(pairwise(ends)):
+        if begin < end:
+            yield bucket, KeyedRows(dealt.rows[begin:end], dealt.keys[bytes_before[begin] : bytes_before[end]])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,14 +147,12 @@ class KeyedHash:
     def deal(self, found: KeyedRows, buckets: int) -> Iterator[tuple[int, KeyedRows]]:
         """Yield each bucket that keys fall into, with its rows, in their order."""
         hashes = np.frombuffer(self._compared(found, np.arange(len(found.rows))).hashes, np.uint64)
-        bucket_of = hashes % np.uint64(buckets)
-        order = np.argsort(bucket_of, kind="stable")
-        dealt = found.picked(order)
-        ends = np.searchsorted(bucket_of[order], np.arange(buckets + 1, dtype=np.uint64)).tolist()
-        bytes_before = [0, *np.cumsum(dealt.rows["length"], dtype=np.int64).tolist()]
-        for bucket, (begin, end) in enumerate(pairwise(ends)):
-            if begin < end:
-                yield bucket, KeyedRows(dealt.rows[begin:end], dealt.keys[bytes_before[begin] : bytes_before[end]])
+        return split(found, hashes % np.uint64(buckets), buckets)
+
+    def hashes(self, data: bytes, begins: Rows, lengths: Rows) -> Rows:
+        """Return the hash of each piece of data, 64 bits whatever `bits` is."""
+        found = best_bodies().newest_equal(data, begins, lengths, secret=self.secret, bits=64)
+        return np.frombuffer(found.hashes, np.uint64)
 
     def _compared(self, found: KeyedRows, numbers: Rows) -> NewestEqual:
         lengths = np.ascontiguousarray(found.rows["length"][numbers])

@@ -38,6 +38,8 @@ from tandem.spark_jobs.restore.lease.restore_lease import RestoreLease
 from tandem.spark_jobs.restore.load import load
 from tandem.spark_jobs.restore.load.load import LoadResult
 from tandem.spark_jobs.restore.load.load_task import LoadPace, LoadTask, SourcePartition
+from tandem.spark_jobs.restore.load.newest_by_key import load_by_key
+from tandem.spark_jobs.restore.load.newest_records import PASS_RECORDS
 from tandem.spark_jobs.restore.plan import plan as restore_plan
 from tandem.spark_jobs.restore.plan.offset_mode import OffsetMode
 from tandem.spark_jobs.restore.plan.options import RestoreOptions
@@ -51,11 +53,16 @@ from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
 from tandem.spark_jobs.restore.report import RestoreListener, RestoreReport, TopicReport
 from tandem.spark_jobs.spark.job_progress import thread_beside
 from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
+from tandem.spark_jobs.spark.session import encrypts_disks
+from tandem.spark_jobs.spark.shuffle import shuffle_on
 from tandem.spark_jobs.spark.worker_log import logged
 
 if TYPE_CHECKING:
     from pyspark.core.context import SparkContext
     from pyspark.sql import SparkSession
+
+#: The most records of a task whose newest records the task finds itself, in one reading.
+_MOST_IN_MEMORY: Final = PASS_RECORDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -322,10 +329,26 @@ class _RestoreRun:
         pace, restore = self._pace(len(groups)), self._id(targets) if self._leaves_map else None
         tasks = [self._task(topic, targets[topic.target], items, pace, restore) for topic, items in groups]
         with self._following():
-            found = (
-                self._context().parallelize(tasks, len(tasks)).mapPartitions(logged(worker_calls.load_all)).collect()
+            found = worker_calls.results_of(self._load_all(tasks))
+        order = {(task.topic_id, task.number): number for number, task in enumerate(tasks)}
+        return sorted(found, key=lambda item: order[item.topic_id, item.partition])
+
+    def _load_all(self, tasks: Sequence[LoadTask]) -> list[object]:
+        """Carry out tasks; those whose newest records are found by a shuffle come first."""
+        context = self._context()
+        encrypted = encrypts_disks(dict(context.getConf().getAll()))
+        large = [task for task in tasks if encrypted and task.shape.latest and task.records > _MOST_IN_MEMORY]
+        taken = {(task.topic_id, task.number) for task in large}
+        others = [task for task in tasks if (task.topic_id, task.number) not in taken]
+        found: list[object] = []
+        if large:
+            one, failed = worker_calls.load_one, worker_calls.failed
+            found += load_by_key(
+                large, one, failed, shuffle=shuffle_on(context), parallelism=context.defaultParallelism
             )
-        return worker_calls.results_of(found)
+        if others:
+            found += context.parallelize(others, len(others)).mapPartitions(logged(worker_calls.load_all)).collect()
+        return found
 
     def _id(self, targets: Mapping[str, TargetTopic]) -> str:
         return offset_map.restore_id(self._plan.hash, {name: item.topic_id for name, item in targets.items()})

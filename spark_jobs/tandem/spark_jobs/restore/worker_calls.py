@@ -12,6 +12,7 @@ from tandem.spark_jobs.restore.load import load
 from tandem.spark_jobs.restore.load.batch_producer import FencedError
 from tandem.spark_jobs.restore.load.load import LoadResult
 from tandem.spark_jobs.restore.load.load_task import LoadTask
+from tandem.spark_jobs.restore.load.newest_by_key import Winners
 from tandem.spark_jobs.restore.plan import stray_keys
 from tandem.spark_jobs.restore.plan.stray_keys import StrayKey, SurveyTask, TimestampDisorder
 from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
@@ -37,12 +38,22 @@ def results_of(found: Iterable[object]) -> list:  # type: ignore[type-arg]  # of
 def load_all(tasks: Iterable[LoadTask]) -> Iterator[LoadResult | _Failed]:
     """Carry out loads."""
     for task in tasks:
-        try:
-            yield load.load_partition(task)
-        except FencedError:
-            raise  # fenced by a later attempt of this task, or by another run: the next attempt finds out which
-        except (PermanentError, TimedOutError) as error:
-            yield _Failed(error=error)
+        yield from load_one(task)
+
+
+def load_one(task: LoadTask, winners: Winners | None = None) -> Iterator[LoadResult | _Failed]:
+    """Carry out a load. `winners`: see `load_partition`."""
+    try:
+        yield load.load_partition(task, winners)
+    except FencedError:
+        raise  # fenced by a later attempt of this task, or by another run: the next attempt finds out which
+    except (PermanentError, TimedOutError) as error:
+        yield _Failed(error=error)
+
+
+def failed(error: PermanentError | TimedOutError) -> _Failed:
+    """Return a permanent failure as a result."""
+    return _Failed(error=error)
 
 
 def survey_all(tasks: Iterable[SurveyTask]) -> Iterator[StrayKey | _Failed]:

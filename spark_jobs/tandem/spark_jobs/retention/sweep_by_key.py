@@ -24,7 +24,19 @@ import numpy as np
 from tandem.backup_avro.errors import DamagedError, RefusedError, TandemError
 from tandem.sink.store import ObjectStore
 from tandem.sink.transcode.implementation_choice import best_bodies
-from tandem.spark_jobs.compaction.keyed_rows import ROW, KeyedHash, KeyedRows, Rows, buckets_for, joined, unpacked
+from tandem.spark_jobs.compaction.keyed_rows import (
+    DEFAULT_LIMITS,
+    READ,
+    ROW,
+    KeyedHash,
+    KeyedLimits,
+    KeyedRows,
+    Rows,
+    buckets_for,
+    index_ranges,
+    joined,
+    unpacked,
+)
 from tandem.spark_jobs.retention.sweep_partition import (
     Superseded,
     SweepSource,
@@ -38,10 +50,6 @@ _TOMBSTONE: Final = 1
 #: The number of a piece, and that of a record in it, in one integer that grows with the offset.
 _PIECE: Final = 32
 _RECORD_BITS: Final = (1 << _PIECE) - 1
-#: A row as `BodyWorker.keyed_records` packs it.
-_READ: Final = np.dtype(
-    list(zip(("offset", "record", "size", "length", "tombstone"), ("<i8", *["<u4"] * 4), strict=True))
-)
 
 
 class OpensStore(Protocol):
@@ -49,23 +57,6 @@ class OpensStore(Protocol):
 
     def open(self) -> ObjectStore:
         """Return the store."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyedLimits:
-    """Limits of the tasks. `range_bytes`: stored bytes of one range, one object of the usual size or many small ones.
-
-    `folded_keys`, `folded_bytes`: keys of an object that are held at a time, and their bytes. `bucket_keys`: keys that
-    one task compares. `bucket_bytes`: twice the stored bytes that one task gets the keys of, in case that keys are
-    long. Tests use hashes of few bits.
-    """
-
-    range_bytes: int = 64 << 20
-    folded_keys: int = 500_000
-    folded_bytes: int = 32 << 20
-    bucket_keys: int = 500_000
-    bucket_bytes: int = 256 << 20
-    hash_bits: int = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,13 +112,13 @@ def sweep_by_key(
     write: bool,
     shuffle: Shuffle,
     parallelism: int,
-    limits: KeyedLimits = KeyedLimits(),
+    limits: KeyedLimits = DEFAULT_LIMITS,
 ) -> list[Swept]:
     """Sweep partitions by a shuffle, or only measure what would be removed.
 
     The results are those of `sweep_all`; a failure of a partition is in its result. Raises errors of Spark.
     """
-    ranges = tuple(found for place, task in enumerate(tasks) for found in _ranges(place, task, limits.range_bytes))
+    ranges = tuple(found for place, task in enumerate(tasks) for found in _ranges(place, task, limits))
     shared = KeyedSweep(
         store=store,
         tasks=tuple(tasks),
@@ -152,16 +143,10 @@ def sweep_by_key(
         return [_failed(task, error) for task in tasks]
 
 
-def _ranges(place: int, task: SweepTask, most: int) -> Iterator[SweepRange]:
-    """Cut the pieces of a task, in their order, into ranges of about equal bytes."""
-    first, size = 0, 0
-    for index, piece in enumerate(task.pieces):
-        stored = piece.part.end - piece.part.start
-        if size and size + stored > most:
-            yield SweepRange(place=place, first=first, end=index)
-            first, size = index, 0
-        size += stored
-    yield SweepRange(place=place, first=first, end=len(task.pieces))
+def _ranges(place: int, task: SweepTask, limits: KeyedLimits) -> Iterator[SweepRange]:
+    sizes = [(piece.part.end - piece.part.start, piece.part.records) for piece in task.pieces]
+    for first, end in index_ranges(sizes, limits):
+        yield SweepRange(place=place, first=first, end=end)
 
 
 # --- the stages -------------------------------------------------------------------------------------------------------
@@ -263,7 +248,7 @@ class _PieceFold:
         """Return the rows of a block whose first record has this number in the piece."""
         settled = self._task.settled if self._piece.movable else 0
         packed = best_bodies().keyed_records(body, count, below=self._task.horizon)
-        read = np.frombuffer(packed.rows, _READ)
+        read = np.frombuffer(packed.rows, READ)
         rows = np.empty(len(read), ROW)
         rows["at"] = read["record"] + np.uint64(self._index << _PIECE | number)
         rows["place"], rows["size"], rows["length"] = self._place, read["size"], read["length"]

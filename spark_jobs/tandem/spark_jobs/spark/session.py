@@ -130,9 +130,14 @@ def open_settings(conf: Mapping[str, str]) -> list[str]:
     return left
 
 
+def encrypts_disks(conf: Mapping[str, str]) -> bool:
+    """Return whether Spark encrypts what it writes to local disks. Pure."""
+    return _is_on(conf, _DISKS)
+
+
 def require_encrypted_disks(conf: Mapping[str, str]) -> None:
     """Raise RefusedError if what Spark writes to local disks would lie there in the clear. Pure."""
-    if not _is_on(conf, _DISKS):
+    if not encrypts_disks(conf):
         raise RefusedError(
             f"a shuffle would write keys of records in the clear to the local disks of Spark: {_DISKS} is not true",
             code="TDM-P083",

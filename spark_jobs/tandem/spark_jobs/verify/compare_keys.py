@@ -1,6 +1,7 @@
 """`tandem verify --against-topic` and `--against-generation`: two copies of each partition, key by key.
 
-There is one Spark task for each partition. `compare_plan` judges the records.
+A partition is compared in memory by one Spark task, or, if its keys may be too many for that, by a shuffle
+(`compare_by_key`). `compare_plan` judges the records of both.
 """
 
 from __future__ import annotations
@@ -9,10 +10,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain, islice
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from tandem.backup_avro.chain.entries import PartitionKey, Topic, number_setting
+from tandem.backup_avro.chain.entries import PartitionKey, Topic
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import ConfigError, RefusedError, TandemError, TransientError
 from tandem.backup_avro.json_fields import UNLESS_NONE, in_json
@@ -21,22 +22,22 @@ from tandem.backup_avro.selection.restorable_state import PartitionSelection, Sl
 from tandem.sink.encryption.key_ring import keys_of
 from tandem.sink.encryption.objects import require_keys
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
-from tandem.sink.kafka.fetch.fetcher import RawFetcher
 from tandem.sink.store.chain import pins
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import now_ms
 from tandem.sink.transcode.implementation_choice import best_bodies
 from tandem.sink.transcode.transcoder_result import Segment
-from tandem.spark_jobs.reading.live_log import LiveLog
 from tandem.spark_jobs.reading.newest_first import newest_first
 from tandem.spark_jobs.reading.object_reader import Body, ObjectReader, StoreAddress, require_pair
 from tandem.spark_jobs.reading.task_objects import with_used_parts_only
 from tandem.spark_jobs.spark.job_progress import reporting
 from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
+from tandem.spark_jobs.spark.shuffle import shuffle_on
 from tandem.spark_jobs.spark.task_attempts import is_last
 from tandem.spark_jobs.spark.worker_log import logged
 from tandem.spark_jobs.state.find_state import refuse_forged
 from tandem.spark_jobs.state.wanted_state import FoundState
+from tandem.spark_jobs.verify.compare_by_key import compare_by_key, failed_comparison
 from tandem.spark_jobs.verify.compare_plan import (
     NAMED,
     CompareFacts,
@@ -51,62 +52,27 @@ from tandem.spark_jobs.verify.compare_plan import (
     judge_suspects,
     with_key,
 )
+from tandem.spark_jobs.verify.compare_tasks import (
+    PATIENCE_S,
+    CompareTask,
+    GenerationTask,
+    LiveFacts,
+    TopicTask,
+    delete_retention_ms,
+    generation_facts,
+    live_log,
+    stored_bodies,
+    topic_facts,
+)
 from tandem.spark_jobs.verify.verify_plan import Repair
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_DELETE_RETENTION: Final = "delete.retention.ms"
-_DAY_MS: Final = 86_400_000
-_BACKUP: Final = ("backup", "topic")
-_PATIENCE_S: Final = 600.0
-"""Seconds for which a topic is read beyond the cut for the keys in doubt."""
+_MOST_IN_MEMORY: Final = 1_000_000
+"""The most records of a partition, of both sides that are stored, that are compared in memory."""
 _FEWEST, _MOST = 5, 100_000
 """The fewest findings of a partition, and the most of all partitions, that are reported in full."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicTask:
-    """Compare the backup of one partition, `slices` up to `cut`, with the live one. `head_at` is as of the cut.
-
-    `let_go` is that of `CompareFacts`, for the backup.
-    """
-
-    name: str
-    key: PartitionKey
-    slices: tuple[Slice, ...]
-    start: int
-    let_go: int
-    cut: int
-    sound: int
-    doubt: str | None
-    head_at: int
-    delete_retention_ms: int
-    compacted: bool
-    only_compacts: bool
-    read_committed: bool
-    store: StoreAddress
-    cluster: ClusterAddress
-    named: int = NAMED
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GenerationTask:
-    """Compare one partition in two generations. `beyond` are the slices of each generation from the cut on."""
-
-    name: str
-    key: PartitionKey
-    names: tuple[str, str]
-    slices: tuple[tuple[Slice, ...], tuple[Slice, ...]]
-    beyond: tuple[tuple[Slice, ...], tuple[Slice, ...]]
-    starts: tuple[int, int]
-    let_go: tuple[int, int]
-    cut: int
-    expired: str | None
-    compacted: bool
-    only_compacts: bool
-    store: StoreAddress
-    named: int = NAMED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,7 +229,7 @@ def _topic_task(
         sound=piece.sound,
         doubt=piece.warning,
         head_at=max(state.head_at(piece.key) for state in used),
-        delete_retention_ms=_delete_retention_ms(piece.topic),
+        delete_retention_ms=delete_retention_ms(piece.topic),
         compacted=piece.topic.compacted,
         only_compacts=piece.topic.policies == {"compact"},
         read_committed=opening.isolation_level == "read_committed",
@@ -277,76 +243,34 @@ def _let_go(state: Generation, key: PartitionKey) -> int:
     return 0 if expired is None else expired.offset
 
 
-def _delete_retention_ms(topic: Topic) -> int:
-    return number_setting(topic.config, _DELETE_RETENTION, unsaid=_DAY_MS, unclear=0)
-
-
 def compare_topic(task: TopicTask) -> PartitionResult:
     """Compare one partition with the live one. Raises TransientError, and PermanentError for unreadable data."""
     began = time.monotonic()
     reader = ObjectReader(task.store.open(), apart=True)
-    with RawFetcher(task.cluster.props, read_committed=task.read_committed) as fetcher:
-        log = _log_of(fetcher, task)
+    with live_log(task) as log:
         comparison = Comparison()
-        comparison.merge(_seen(_bodies(reader, task.slices)), _seen(log.below(task.cut)))
+        comparison.merge(_seen(stored_bodies(reader, task.slices)), _seen(log.below(task.cut)))
         short = log.end
         suspects = comparison.suspects()
         doubtful = {key for key, one in suspects.items() if one.lacking == 1}
-        newer = set() if short is not None else set(_until_empty(doubtful, _seen(log.to_head(_PATIENCE_S))))
+        newer = set() if short is not None else set(_until_empty(doubtful, _seen(log.to_head(PATIENCE_S))))
         log.look_again()
-        now = now_ms(task.store.open())
-        facts = CompareFacts(
-            topic=task.name,
-            partition=task.key.partition,
-            names=_BACKUP,
-            starts=(task.start, log.start),
-            let_go=(task.let_go, 0),
-            compacted=task.compacted,
-            only_compacts=task.only_compacts,
-            expired=_expired(task, now),
-            slow=_slow(task, time.monotonic() - began),
-            behind="the topic is written to faster than it can be read" if log.behind else None,
-            doubt=task.doubt,
-            sound=task.sound,
-            short=None
-            if short is None
-            else f"the log ends at offset {short}, below the backup's end: an unclean election has cut it off",
+        live = LiveFacts(
+            start=log.start,
+            short=short,
+            behind=log.behind,
+            now=now_ms(task.store.open()),
+            seconds=time.monotonic() - began,
         )
+        facts = topic_facts(task, live)
         outcome = judge_suspects(suspects, comparison.different, (set(), newer), facts)
         named = _first(outcome, task.named)
-        keys = _keys(_bodies(reader, _around(task.slices, named)), named)
+        keys = _keys(stored_bodies(reader, _around(task.slices, named)), named)
         rest = [one.second.offset for key, one in named.items() if key not in keys and one.second is not None]
         if rest:
-            with RawFetcher(task.cluster.props, read_committed=task.read_committed) as again:
-                log = _log_of(again, task)
-                keys |= _keys(log.below(max(rest) + 1), named)
+            with live_log(task) as again:
+                keys |= _keys(again.below(max(rest) + 1), named)
     return _result(comparison, outcome, _told(named, keys, facts), facts, cut=task.cut, began=began)
-
-
-def _log_of(fetcher: RawFetcher, task: TopicTask) -> LiveLog:
-    return LiveLog(
-        fetcher,
-        (task.name, task.key.partition),
-        topic_id=task.key.topic_id,
-        read_committed=task.read_committed,
-        batch_limit=task.cluster.batch_limit,
-    )
-
-
-def _expired(task: TopicTask, now: int) -> str | None:
-    """Return why a key that the topic lacks may have been deleted since the backup's end; None if it can't."""
-    if now - task.head_at < task.delete_retention_ms:
-        return None
-    return (
-        "not in the topic, and the backup's end is older than delete.retention.ms: they may have been deleted since, "
-        "and the tombstones be gone"
-    )
-
-
-def _slow(task: TopicTask, seconds: float) -> str | None:
-    if seconds * 1000 < task.delete_retention_ms:
-        return None
-    return "deleted in the backup; reading took longer than delete.retention.ms, so the tombstones may be gone"
 
 
 # --- against another generation ---------------------------------------------------------------------------------------
@@ -475,7 +399,7 @@ def _both(
 def _apart(first: Generation, second: Generation, key: PartitionKey, topic: Topic) -> str | None:
     """Return why a tombstone may have been written and expired between the two readings; None if it can't."""
     done_at = second.positions[key].base.done_at or 0
-    if done_at - first.head_at(key) < _delete_retention_ms(topic):
+    if done_at - first.head_at(key) < delete_retention_ms(topic):
         return None
     return (
         f"not in generation {second.number}, which read the log longer than delete.retention.ms after the end of "
@@ -488,37 +412,24 @@ def compare_generations(task: GenerationTask) -> PartitionResult:
     began = time.monotonic()
     store = task.store.open()
     readers = [ObjectReader(store, apart=True), ObjectReader(store, apart=True)]
-    bodies = [_bodies(reader, slices) for reader, slices in zip(readers, task.slices, strict=True)]
+    bodies = [stored_bodies(reader, slices) for reader, slices in zip(readers, task.slices, strict=True)]
     comparison = Comparison()
     comparison.merge(_seen(bodies[0]), _seen(bodies[1]))
     suspects = comparison.suspects()
     newer: tuple[set[int], set[int]] = (set(), set())
     for side, beyond in enumerate(task.beyond):
         doubtful = {key for key, one in suspects.items() if one.lacking == side}
-        newer[side].update(_until_empty(doubtful, _seen(_bodies(readers[side], beyond))))
-    facts = CompareFacts(
-        topic=task.name,
-        partition=task.key.partition,
-        names=task.names,
-        starts=task.starts,
-        let_go=task.let_go,
-        compacted=task.compacted,
-        only_compacts=task.only_compacts,
-        expired=task.expired,
-    )
+        newer[side].update(_until_empty(doubtful, _seen(stored_bodies(readers[side], beyond))))
+    facts = generation_facts(task)
     outcome = judge_suspects(suspects, comparison.different, newer, facts)
     named = _first(outcome, task.named)
     keys: dict[int, bytes | None] = {}
     for side in (0, 1):
-        keys |= _keys(_bodies(readers[side], _around(task.slices[side], named)), named)
+        keys |= _keys(stored_bodies(readers[side], _around(task.slices[side], named)), named)
     return _result(comparison, outcome, _told(named, keys, facts), facts, cut=task.cut, began=began)
 
 
 # --- what both share --------------------------------------------------------------------------------------------------
-
-
-def _bodies(reader: ObjectReader, slices: Iterable[Slice]) -> Iterator[Body]:
-    return chain.from_iterable(map(reader.bodies, slices))
 
 
 def _seen(bodies: Iterable[Body | Segment]) -> Iterator[SeenRecord]:
@@ -583,7 +494,7 @@ def _result(
     return PartitionResult(
         topic=facts.topic,
         partition=facts.partition,
-        start=min(facts.starts) if facts.only_compacts else max(facts.starts),
+        start=facts.start,
         cut=cut,
         records=(comparison.records[0], comparison.records[1]),
         keys=comparison.keys,
@@ -598,11 +509,11 @@ def _result(
 
 def _run(
     spark: SparkSession,
-    tasks: Sequence[Any],
+    tasks: Sequence[CompareTask],
     work: Callable[[Any, Iterable[Any]], Iterator[PartitionResult]],
     tell: Tell | None,
 ) -> tuple[PartitionResult, ...]:
-    """Run each task in a Spark task of its own, and report how many are done."""
+    """Run each small task in a Spark task of its own, the large ones by a shuffle, and report how many are done."""
     if not tasks:
         return ()
     context = spark.sparkContext
@@ -612,8 +523,17 @@ def _run(
     with reporting(
         lambda: min(done.value, len(tasks)), None if tell is None else lambda count: tell(count, len(tasks))
     ):
-        found = context.parallelize(tasks, len(tasks)).mapPartitions(logged(partial(work, done))).collect()
+        found = []
+        if small := [task for task in tasks if _records(task) <= _MOST_IN_MEMORY]:
+            found += context.parallelize(small, len(small)).mapPartitions(logged(partial(work, done))).collect()
+        if large := [task for task in tasks if _records(task) > _MOST_IN_MEMORY]:
+            found += compare_by_key(large, shuffle=shuffle_on(context), parallelism=context.defaultParallelism)
+            done.add(len(large))
     return tuple(sorted(found, key=lambda one: (one.topic, one.partition)))
+
+
+def _records(task: CompareTask) -> int:
+    return sum(piece.part.records for side in task.sides for piece in side)
 
 
 def _compare_topics(done: Any, tasks: Iterable[TopicTask]) -> Iterator[PartitionResult]:  # noqa: ANN401 - an accumulator
@@ -628,7 +548,7 @@ def _compare_generations(done: Any, tasks: Iterable[GenerationTask]) -> Iterator
         done.add(1)
 
 
-def _guarded(work: Callable[[Any], PartitionResult], task: TopicTask | GenerationTask) -> PartitionResult:
+def _guarded(work: Callable[[Any], PartitionResult], task: CompareTask) -> PartitionResult:
     """Compare a partition; return an error that a retry would repeat as its result, so that Spark retries only others.
 
     At the last attempts every error is returned: a partition without a leader must not end the comparison of all
@@ -639,4 +559,4 @@ def _guarded(work: Callable[[Any], PartitionResult], task: TopicTask | Generatio
     except TandemError as error:
         if isinstance(error, TransientError) and not is_last():
             raise
-        return PartitionResult(topic=task.name, partition=task.key.partition, start=0, cut=task.cut, error=str(error))
+        return failed_comparison(task, str(error))

@@ -178,9 +178,8 @@ class Comparison:
         self.records[1] += 1
         if left[1:] != right[1:]:
             self.different[left.offset] = left.key
-        for one in {left.key, right.key}:
-            for own in self._own:
-                own.pop(one, None)
+        for own in self._own:
+            own.pop(left.key, None)
         self._agreed[left.key] = left.offset << 1 | left.tombstone
         if right.key != left.key:
             self._own[1][right.key] = right.offset << 1 | right.tombstone
@@ -195,8 +194,7 @@ class Comparison:
         found = {}
         for key in self._own[0].keys() | self._own[1].keys():
             agreed = self._agreed.get(key)
-            first, second = (_latest(own.get(key, agreed)) for own in self._own)
-            suspect = _judge(first, second)
+            suspect = suspect_of(*(own.get(key, agreed) for own in self._own))
             if suspect is not None:
                 found[key] = suspect
         return found
@@ -206,8 +204,12 @@ def _latest(packed: int | None) -> LatestRecord | None:
     return None if packed is None else LatestRecord(packed >> 1, bool(packed & 1))
 
 
-def _judge(first: LatestRecord | None, second: LatestRecord | None) -> Suspect | None:
-    """Return how two latest records of a key differ; None if they are equal or the key is deleted on both sides."""
+def suspect_of(latest: int | None, other: int | None) -> Suspect | None:
+    """Return how the latest records of a key differ; None if they are equal or the key is deleted on both sides.
+
+    A record is twice its offset, and 1 more for a tombstone; None if the side has none.
+    """
+    first, second = _latest(latest), _latest(other)
     here = first is not None and not first.tombstone
     there = second is not None and not second.tombstone
     if first == second or not (here or there):
@@ -257,6 +259,11 @@ class CompareFacts:
     sound: int = 0
     short: str | None = None
 
+    @property
+    def start(self) -> int:
+        """The offset from which on both sides could still have records."""
+        return min(self.starts) if self.only_compacts else max(self.starts)
+
 
 class CompareVerdict(NamedTuple):
     """The judged suspects: findings by hash, in offset order, and the number of undecided ones by reason.
@@ -304,18 +311,21 @@ def judge_suspects(
     for offset, key in different.items():
         latest = LatestRecord(offset, tombstone=False)
         findings[key] = Suspect(KeyFault.DIFFERENT, latest, latest, 0)
-    return CompareVerdict(dict(sorted(findings.items(), key=lambda item: _offset(item[1]))), explained, not_judged)
+    return CompareVerdict(
+        dict(sorted(findings.items(), key=lambda item: newest_offset(item[1]))), explained, not_judged
+    )
 
 
-def _offset(one: Suspect) -> int:
+def newest_offset(one: Suspect) -> int:
+    """Return the offset of the newest record of a suspect."""
     return max(latest.offset for latest in (one.first, one.second) if latest is not None)
 
 
 def _why_not(key: int, one: Suspect, facts: CompareFacts) -> str | None:
     """Return why a suspect can't be judged; None if it can."""
-    if _offset(one) < facts.starts[one.lacking] and not facts.only_compacts:
+    if newest_offset(one) < facts.starts[one.lacking] and not facts.only_compacts:
         return f"deleted below the log start of the {facts.names[one.lacking]}"
-    if _offset(one) < facts.let_go[one.lacking]:
+    if newest_offset(one) < facts.let_go[one.lacking]:
         return f"past the time or size that `tandem retention` keeps in the {facts.names[one.lacking]}"
     if key < 0 and facts.compacted:
         return "without a key, which a cleaner drops"
@@ -345,10 +355,10 @@ def _known_cause(one: Suspect, facts: CompareFacts) -> str | None:
     """Return the known fault of the partition at a finding's offset; None if there is none."""
     if facts.short is not None:
         return facts.short
-    if facts.doubt is not None and _offset(one) >= facts.sound:
+    if facts.doubt is not None and newest_offset(one) >= facts.sound:
         return facts.doubt
     lacking, start = facts.names[one.lacking], facts.starts[one.lacking]
-    if _offset(one) >= start:
+    if newest_offset(one) >= start:
         return None
     return (
         f"the log start of the {lacking} is {start} though the policy is compact alone: disks were lost, or another "

@@ -15,9 +15,10 @@ from support.pipeline.doubles import MemoryStore
 
 from tandem.backup_avro.chain.entries import PartitionKey
 from tandem.backup_avro.record.current import Record, TimestampType, decode_body
+from tandem.spark_jobs.compaction.keyed_rows import KeyedLimits
 from tandem.spark_jobs.reading.object_reader import ObjectReader
 from tandem.spark_jobs.retention import sweep_by_key as keyed
-from tandem.spark_jobs.retention.sweep_by_key import KeyedLimits, sweep_by_key
+from tandem.spark_jobs.retention.sweep_by_key import sweep_by_key
 from tandem.spark_jobs.retention.sweep_partition import Swept
 from tandem.spark_jobs.retention.sweep_plan import SweepRules, SweepTask, plan_sweep
 from tandem.spark_jobs.spark.shuffle import Message, ShuffleStage, shuffle_here, shuffle_on

@@ -87,6 +87,12 @@ def test_what_a_key_comes_to(
     assert bool(found.counts) is (kind is not None)
 
 
+def test_another_key_at_the_same_offset_hides_nothing() -> None:
+    """The first side's older record of that key is still the latest one that it has."""
+    found = compare(of((1, "l", "old"), V1), of((3, "l", "one")))
+    assert found.counts == {KeyFault.STALE: 1, KeyFault.DIFFERENT: 1}
+
+
 def test_a_newer_record_beyond_the_cut_explains() -> None:
     """What the topic lacks may have been compacted away because of it; what the backup lacks may not."""
     newer = of((40, "k", "x"))

@@ -31,7 +31,7 @@ from tandem.spark_jobs.restore.load.exact_load import load_exactly
 from tandem.spark_jobs.restore.load.fillers import fill
 from tandem.spark_jobs.restore.load.last_record import write_last_record
 from tandem.spark_jobs.restore.load.load_task import LoadTask, SourcePartition
-from tandem.spark_jobs.restore.load.newest_records import AscendingOffsets, newest_offsets
+from tandem.spark_jobs.restore.load.newest_records import AscendingOffsets, OffsetBitmaps, newest_offsets
 from tandem.spark_jobs.restore.load.record_stream import (
     AllButLast,
     RecordChunk,
@@ -78,9 +78,10 @@ class LoadResult:
         return sum(strand.records for strand in self.strands.values())
 
 
-def load_partition(task: LoadTask) -> LoadResult:
+def load_partition(task: LoadTask, winners: Mapping[int, OffsetBitmaps] | None = None) -> LoadResult:
     """Load a partition; resume after each transient error, until `give_up_seconds` pass without a commit.
 
+    `winners` are the newest records of each source partition if they were found before, see `newest_by_key`.
     Raises FencedError and RefusedError when another run has taken over, TargetChangedError if the target was created
     anew under the same name, DamagedError for objects in the store, and the last TransientError when it gives up.
     """
@@ -90,7 +91,7 @@ def load_partition(task: LoadTask) -> LoadResult:
     seen = -1
     delay = _FIRST_DELAY
     while True:
-        attempt = _Attempt(task, reader)
+        attempt = _Attempt(task, reader, winners)
         try:
             done = attempt.run()
         except TransientError as error:
@@ -119,8 +120,11 @@ def _reader_of(task: LoadTask) -> ObjectReader:
 class _Attempt:
     """One attempt to load a task, with one producer; it ends with the first error."""
 
-    def __init__(self, task: LoadTask, reader: ObjectReader) -> None:
+    def __init__(
+        self, task: LoadTask, reader: ObjectReader, winners: Mapping[int, OffsetBitmaps] | None = None
+    ) -> None:
         self._task = task
+        self._winners = winners
         self._reader = reader
         self.resumed: int | None = None
         self.committed = -1
@@ -247,7 +251,8 @@ class _Attempt:
             choose = chooser(task.shape.partitioner, task.count)
         shaper = RecordShaper(shape=task.shape, choose=choose, count=task.count or 0, with_key=task.with_key)
         if task.shape.latest:
-            shaper.winners = {source.partition: self._newest(source) for source in task.sources}
+            known = self._winners
+            shaper.winners = known or {source.partition: self._newest(source) for source in task.sources}
         if len(task.sources) == 1:
             return shaper.one(task.number, bodies[task.number])
         return shaper.merged(bodies)

@@ -91,6 +91,11 @@ class LoadTask:
         return partition_of(self.key, self.spread)
 
     @property
+    def records(self) -> int:
+        """Number of records of all source partitions, an upper bound where parts are cut."""
+        return sum(source.records for source in self.sources)
+
+    @property
     def partitions(self) -> tuple[int, ...]:
         """The source partitions."""
         return tuple(source.partition for source in self.sources)

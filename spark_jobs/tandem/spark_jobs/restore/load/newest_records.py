@@ -8,17 +8,21 @@ keeps some). The result takes 8 bytes for each key.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from typing import Any, Final
 
 import numpy as np
 
+from tandem.backup_avro.record.varint import LONG_MAX
+
 #: Records of one pass.
 PASS_RECORDS: Final = 12_000_000
 _AT_ONCE: Final = 1 << 18
 _DIGEST: Final = 16
+#: A range with fewer records than one in so many offsets is held as a list.
+_SPARSE: Final = 64
 
 
 class AscendingOffsets:
@@ -41,6 +45,50 @@ class AscendingOffsets:
                 at = bisect_left(offsets, offset, at)
             self._at = at
         return at < len(offsets) and offsets[at] == offset
+
+
+class OffsetBitmaps:
+    """A set of offsets for membership tests: a bit for each offset of given ranges, 8 bytes for each other offset.
+
+    A range with less than one record in 64 offsets gets no bits.
+    """
+
+    def __init__(self, ranges: Iterable[tuple[int, int, int]]) -> None:
+        """Take ranges [low, high) that ascend, each with an upper bound of its records."""
+        self._lows: list[int] = []
+        self._bits: list[np.ndarray[Any, np.dtype[np.uint8]]] = []
+        self._others = array("q")
+        self._sorted = True
+        for low, high, records in list(ranges) or [(0, 0, 0)]:
+            self._lows.append(low)
+            self._bits.append(np.zeros((high - low + 7) // 8 if high - low <= _SPARSE * records else 0, np.uint8))
+
+    def add(self, offsets: np.ndarray[Any, np.dtype[np.int64]]) -> None:
+        """Add offsets, which ascend."""
+        begin = 0
+        ends = np.searchsorted(offsets, [*self._lows[1:], LONG_MAX]).tolist()
+        for low, bits, end in zip(self._lows, self._bits, ends, strict=True):
+            places = offsets[begin:end] - low
+            inside = (places >= 0) & (places >> 3 < len(bits))
+            np.bitwise_or.at(bits, places[inside] >> 3, (1 << (places[inside] & 7)).astype(np.uint8))
+            self._others.frombytes((places[~inside] + low).tobytes())
+            begin = end
+        self._sorted = False
+
+    def __len__(self) -> int:
+        return sum(int(np.bitwise_count(bits).sum()) for bits in self._bits) + len(self._others)
+
+    def __contains__(self, offset: object) -> bool:
+        assert isinstance(offset, int)
+        at = max(0, bisect_right(self._lows, offset) - 1)
+        place = offset - self._lows[at]
+        if place >= 0 and place >> 3 < len(self._bits[at]):
+            return bool(self._bits[at][place >> 3] >> (place & 7) & 1)
+        if not self._sorted:
+            self._others = array("q", np.sort(np.frombuffer(self._others, np.int64)).tobytes())
+            self._sorted = True
+        found = bisect_left(self._others, offset)
+        return found < len(self._others) and self._others[found] == offset
 
 
 def newest_offsets(

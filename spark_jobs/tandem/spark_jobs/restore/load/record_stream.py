@@ -132,7 +132,7 @@ class RecordShaper:
     count: int
     with_key: bool = False
     winners: Mapping[int, Container[int]] = field(default_factory=dict)
-    _ended: set[int] = field(default_factory=set)
+    _ended: dict[int, int] = field(default_factory=dict)
 
     def one(self, partition: int, bodies: Iterable[Body]) -> Iterator[TransactionUnit]:
         """Yield one unit for each body of one source partition."""
@@ -165,6 +165,10 @@ class RecordShaper:
                     return
                 if span[5] >= 0 and self._chosen(partition, data, span) is not None:
                     yield span[2], data[span[6] : span[7]]
+
+    def ended_at(self, partition: int) -> int | None:
+        """Return the offset of the record at which a source partition has ended; None if none was read."""
+        return self._ended.get(partition)
 
     def merged(
         self, sources: Mapping[int, Iterable[Body]], *, unit_records: int = _UNIT_RECORDS
@@ -208,7 +212,7 @@ class RecordShaper:
         """Return whether a source partition ends before this record, by the moment `until`."""
         if self.shape.until is None or span[3] <= self.shape.until:
             return False
-        self._ended.add(partition)
+        self._ended[partition] = span[2]
         return True
 
     def _chosen(self, partition: int, data: bytes, span: Span) -> bytes | None:

@@ -5,22 +5,38 @@ from __future__ import annotations
 import tracemalloc
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
 
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as reference_murmur2
+from support.backups.build_backup import Backup, TopicSpec
+from support.pipeline.doubles import MemoryStore
 
+from tandem.backup_avro.errors import DamagedError
 from tandem.backup_avro.record.current import Record, decode_body, encode
+from tandem.backup_avro.selection.restorable_state import select
 from tandem.sink.transcode.avro_to_batch import build_batches
 from tandem.sink.transcode.batch import Compression
-from tandem.spark_jobs.reading.object_reader import Body
+from tandem.spark_jobs.compaction.keyed_rows import KeyedLimits
+from tandem.spark_jobs.reading.object_reader import Body, ObjectReader
 from tandem.spark_jobs.restore.load import record_stream
-from tandem.spark_jobs.restore.load.newest_records import PASS_RECORDS, AscendingOffsets, newest_offsets
+from tandem.spark_jobs.restore.load.load_task import LoadTask, SourcePartition
+from tandem.spark_jobs.restore.load.newest_by_key import load_by_key
+from tandem.spark_jobs.restore.load.newest_records import (
+    PASS_RECORDS,
+    AscendingOffsets,
+    OffsetBitmaps,
+    newest_offsets,
+)
 from tandem.spark_jobs.restore.load.record_stream import RecordChunk, RecordShaper, TransactionUnit
 from tandem.spark_jobs.restore.plan.partitioner import Partitioner, chooser, murmur2
 from tandem.spark_jobs.restore.plan.record_changes import NOTHING, RecordChanges
 from tandem.spark_jobs.restore.plan.stray_keys import out_of_order
+from tandem.spark_jobs.spark.shuffle import Message, ShuffleStage, shuffle_here
 
 _KEYS = st.one_of(st.none(), st.sampled_from([b"", b"a", b"b", b"c", b"d"]))
 _RECORDS = st.lists(
@@ -134,6 +150,112 @@ def test_what_is_written_is_what_was_asked_for(records: list[Record], shape: Rec
     assert sum(unit.left_out for unit in units) == seen - len(wanted)
     if units:
         assert units[-1].next_offsets == {0: numbered[-1].offset + 1 if until is None else until}
+
+
+class _Stored:
+    """The address of a store that is open."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+
+    def reader(self, *, apart: bool) -> ObjectReader:
+        return ObjectReader(self._store, apart=apart)
+
+
+def _load_task(sources: Sequence[Sequence[Record]], shape: RecordChanges, *, size: int = 3) -> LoadTask:
+    """A task that loads these partitions of a backup, whose objects have so many records."""
+    store = MemoryStore()
+    backup = Backup.claim(store, topics=[TopicSpec("t", len(sources))], block_records=2)
+    for begin in range(0, max(map(len, sources)), size):
+        backup.commit([item for items in sources for item in items[begin : begin + size]])
+    backup.complete()
+    found = {piece.key.partition: piece.slices for piece in select([backup.writer.state]).partitions}
+    parts = tuple(SourcePartition(partition=n, slices=found[n]) for n in range(len(sources)))
+    return cast("LoadTask", SimpleNamespace(store=_Stored(store), shape=shape, sources=parts, place="t-0"))
+
+
+def _by_key(task: LoadTask, shuffle: Any = shuffle_here, hash_bits: int = 8) -> list[Any]:
+    """Find the winners of a task by a shuffle in this process, in small ranges; return them, or the failure."""
+    return load_by_key(
+        [task],
+        lambda _, winners: iter([winners]),
+        lambda error: error,
+        shuffle=shuffle,
+        parallelism=3,
+        limits=KeyedLimits(range_bytes=200, folded_keys=4, bucket_keys=5, hash_bits=hash_bits),
+    )
+
+
+@pytest.mark.parametrize("hash_bits", [1, 8, 64])
+@settings(max_examples=150)
+@given(st.lists(_RECORDS.filter(bool), min_size=1, max_size=2), _SHAPES, st.sampled_from([1, 3, 200]))
+def test_the_newest_of_each_key_by_a_shuffle(
+    hash_bits: int, parts: list[list[Record]], shape: RecordChanges, gap: int
+) -> None:
+    """What is written is what the rules say, of each source partition, whatever hashes collide."""
+    shape = replace(shape, latest=True)
+    sources = [_numbered(items, number, gap=gap) for number, items in enumerate(parts)]
+    [winners] = _by_key(_load_task(sources, shape), hash_bits=hash_bits)
+    for number, items in enumerate(sources):
+        shaper = RecordShaper(shape=shape, choose=None, count=3, winners=winners)
+        assert _written(shaper.one(number, _bodies(items))).get(number, []) == _oracle(items, shape)
+        newest = {item.key: item.offset for item in _oracle(items, replace(shape, latest=False))}
+        assert {item.offset for item in items if item.offset in winners[number]} == {
+            offset for key, offset in newest.items() if key is not None
+        }
+        assert len(winners[number]) == len(newest.keys() - {None})
+        assert -1 not in winners[number]
+        assert items[-1].offset + 1 not in winners[number]
+
+
+@given(
+    st.sets(st.integers(0, 3000)),
+    st.lists(st.tuples(st.integers(0, 2900), st.integers(0, 200), st.integers(0, 90)), max_size=4),
+)
+def test_a_set_of_offsets_does_not_depend_on_its_ranges(wanted: set[int], given_: list[tuple[int, int, int]]) -> None:
+    """Dense, sparse, and such that offsets lie outside: files of a connector may reach beyond what is known of them."""
+    ranges: list[tuple[int, int, int]] = []
+    for low, size, count in sorted(given_):
+        if not ranges or low >= ranges[-1][1]:
+            ranges.append((low, low + size, count))
+    found = OffsetBitmaps(ranges)
+    for part in range(3):
+        found.add(np.array(sorted(offset for offset in wanted if offset % 3 == part), np.int64))
+    assert {offset for offset in range(-1, 3100) if offset in found} == wanted
+    assert len(found) == len(wanted)
+
+
+@pytest.mark.parametrize("lost", range(4))
+@pytest.mark.parametrize("stage", [0, 1])
+def test_no_load_begins_if_a_range_was_not_read(stage: int, lost: int) -> None:
+    """An older record would be taken for the newest one."""
+    items = _numbered(
+        [Record(topic="t", partition=0, offset=0, timestamp=1, key=b"%d" % (n % 9), value=b"v") for n in range(20)]
+    )
+    task = _load_task([items], RecordChanges(latest=True))
+
+    def forgetful(shared: Any, stages: Sequence[ShuffleStage]) -> list[Any]:
+        one = stages[stage]
+
+        def work(shared_: Any, number: int, messages: Iterator[Any]) -> Iterator[Message]:
+            found = list(one.work(shared_, number, messages))
+            return iter(() if number == lost else found)
+
+        return shuffle_here(shared, [*stages[:stage], replace(one, work=work), *stages[stage + 1 :]])
+
+    [found] = _by_key(task, forgetful)
+    assert isinstance(found, DamagedError)
+    assert "not read" in str(found)
+
+
+def test_an_object_that_is_missing_fails_the_load() -> None:
+    """As if the task had read it."""
+    items = _numbered([Record(topic="t", partition=0, offset=0, timestamp=1, key=b"k", value=b"v")] * 9)
+    task = _load_task([items], RecordChanges(latest=True))
+    gone = task.sources[0].slices[1].item
+    cast("Any", task.store)._store.delete([gone.key])
+    [found] = _by_key(task)
+    assert gone.key in str(found)
 
 
 @given(_RECORDS, _SHAPES, st.data())
