@@ -37,7 +37,7 @@ from tandem.spark_jobs.restore.lease.progress import LostEndError, PlanPhase, Re
 from tandem.spark_jobs.restore.lease.restore_lease import RestoreLease
 from tandem.spark_jobs.restore.load import load
 from tandem.spark_jobs.restore.load.load import LoadResult
-from tandem.spark_jobs.restore.load.load_task import LoadPace, LoadTask, SourcePartition
+from tandem.spark_jobs.restore.load.load_task import LoadTask, SourcePartition, queued
 from tandem.spark_jobs.restore.plan import plan as restore_plan
 from tandem.spark_jobs.restore.plan.offset_mode import OffsetMode
 from tandem.spark_jobs.restore.plan.options import RestoreOptions
@@ -319,12 +319,12 @@ class _RestoreRun:
             if note is None and topic.offsets.mode is OffsetMode.FLOOR:
                 self._filled.add(topic.target)
         groups = [(topic, items) for topic in self._plan.topics for items in self._groups(topic)]
-        pace, restore = self._pace(len(groups)), self._id(targets) if self._leaves_map else None
-        tasks = [self._task(topic, targets[topic.target], items, pace, restore) for topic, items in groups]
+        restore = self._id(targets) if self._leaves_map else None
+        tasks = [self._task(topic, targets[topic.target], items, restore) for topic, items in groups]
+        context = self._context()
+        given = queued(tasks, rate=self._options.bytes_per_second, slots=context.defaultParallelism)
         with self._following():
-            found = (
-                self._context().parallelize(tasks, len(tasks)).mapPartitions(logged(worker_calls.load_all)).collect()
-            )
+            found = context.parallelize(given, len(given)).flatMap(logged(worker_calls.load_all)).collect()
         return worker_calls.results_of(found)
 
     def _id(self, targets: Mapping[str, TargetTopic]) -> str:
@@ -343,23 +343,14 @@ class _RestoreRun:
             return [tuple(sorted(topic.partitions, key=lambda item: item.key.partition))]
         return [(item,) for item in topic.partitions]
 
-    def _pace(self, tasks: int) -> LoadPace:
-        """Return the pace of one of `tasks` tasks: the user's rate is divided among those that run at once."""
-        pace, wanted = self._options.pace, self._options.bytes_per_second
-        if wanted is None:
-            return pace
-        at_once = min(tasks, max(1, int(self._context().defaultParallelism)))
-        return replace(pace, bytes_per_second=wanted / at_once)
-
     def _task(
         self,
         topic: TopicPlan,
         target: TargetTopic,
         items: Sequence[PartitionSelection],
-        pace: LoadPace,
         restore: str | None,
     ) -> LoadTask:
-        key = items[0].key
+        key, pace = items[0].key, self._options.pace
         return LoadTask(
             plan=self._plan.hash,
             run=self._charge.run,
