@@ -1,6 +1,6 @@
 """A real Spark standalone cluster on this machine, from PySpark's own jars; each worker has folders of its own.
 
-It is set up as docs/operations.md tells an operator to: one properties file, readable by its user alone, with the
+It is set up as docs/operations.md tells operators to: one properties file, readable by its user alone, with the
 secret that master, workers and drivers share. All else that keeps a session private is set by Tandem.
 """
 
