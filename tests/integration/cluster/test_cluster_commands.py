@@ -9,9 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 import pytest
 from support.backups.build_backup import PAIR, Backup, TopicSpec, records
+from support.backups.witness import place_of, stored
 from support.clusters.standalone_spark import Done
+from support.restores.cases import read_with_offsets
 from support.restores.live_topics import write_records
 
 from tandem.backup_avro.record.current import Record
@@ -36,6 +39,7 @@ CHANGING = {"at", "checkSeconds", "hash", "id", "loadSeconds", "recordsPerSecond
 PLACES = ("local", "cluster")
 
 Run = Callable[..., Done]
+Rows = list[tuple[Any, ...]]
 
 
 @pytest.fixture
@@ -86,6 +90,18 @@ def body(done: Done, code: int = 0) -> dict[str, Any]:
     return found
 
 
+def rows_in(folder: Path) -> Rows:
+    """What an export has written."""
+    columns = ("topic", "partition", "offset", "key", "value")
+    table = pq.read_table(folder, columns=list(columns))  # type: ignore[no-untyped-call]
+    return sorted(zip(*(table[name].to_pylist() for name in columns), strict=True), key=lambda row: row[:3])
+
+
+def rows_of(items: Sequence[Record]) -> Rows:
+    """What should be there."""
+    return sorted((item.topic, item.partition, item.offset, item.key, item.value) for item in items)
+
+
 def history(topic: str) -> list[Record]:
     """Each key several times, in one partition."""
     return [
@@ -134,6 +150,12 @@ def both(tmp_path: Path, kafka: KafkaServer, local: Run, on_cluster: Run) -> Bot
     return Both(tmp_path, kafka, local, on_cluster)
 
 
+def newest_of(items: Sequence[Record]) -> list[Record]:
+    """The newest record of each key in its partition, in the order of offsets."""
+    found = {(item.partition, item.key): item for item in items}
+    return sorted(found.values(), key=lambda item: item.offset)
+
+
 def test_verifying(both: Both, kafka: KafkaServer, topic: str) -> None:
     """Every object is read; keys are compared with the live topic, and with another generation, which differs."""
     live = history(topic)
@@ -145,3 +167,39 @@ def test_verifying(both: Both, kafka: KafkaServer, topic: str) -> None:
     assert [item["records"] for item in verified["generations"]] == [len(live), len(live)]
     assert both("verify", "--against-topic", code=3)["counts"] == {"different": PARTITIONS}
     assert both("verify", "--against-generation", "1,2", code=3)["counts"] == {"different": PARTITIONS}
+
+
+def test_exporting(both: Both) -> None:
+    """The data source gives all records, and the newest ones by Spark's shuffle."""
+    items = history("orders")
+    both.fill(TopicSpec("orders", PARTITIONS), items)
+    for name, options, wanted in (("all", (), items), ("latest", ("--latest-per-key",), newest_of(items))):
+        both("export", *options, "--format", "parquet", "--to", f"{both.folder.as_uri()}/{name}-{{place}}")
+        assert [rows_in(both.folder / f"{name}-{place}") for place in PLACES] == [rows_of(wanted)] * 2
+
+
+def test_restoring(both: Both, kafka: KafkaServer, topic_name: str) -> None:
+    """All records, and the newest ones, have the same offsets."""
+    items = history(topic_name)
+    both.fill(TopicSpec(topic_name, PARTITIONS), items)
+    for name, options, wanted in (("all", (), items), ("latest", ("--latest-per-key",), newest_of(items))):
+        both("restore", *options, "--suffix", f".{name}.{{place}}")
+        for number in range(PARTITIONS):
+            there = [read_with_offsets(kafka.bootstrap, f"{topic_name}.{name}.{place}", number) for place in PLACES]
+            assert there[0] == there[1]
+            found = [row[1:3] for _, row in there[0]]
+            assert found == [(item.key, item.value) for item in wanted if item.partition == number]
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_sweeping(both: Both, keyed: bool) -> None:
+    """Of each key the newest record stays, whether keys are compared in memory or by Spark's shuffle."""
+    items = history("orders")
+    newest = newest_of(items)
+    both.fill(TopicSpec("orders", PARTITIONS), items)
+    swept = both("retention", "--execute", "--horizon", "0s", "--min-gain", "0", keyed=keyed)
+    assert [item["records"] for item in swept["sweeps"]["topics"]] == [len(items) - len(newest)]
+    assert both("verify")["clean"]
+    for store in both.stores.values():
+        places = sorted(place_of(row) for row in stored(open_store(store.as_uri()), PAIR))
+        assert places == sorted((item.topic, item.partition, item.offset) for item in newest)
