@@ -17,7 +17,7 @@ CORE = $(shell sed -n '/test_selection = /,/^]/s/^ *"\(tests[^"]*\)",$$/\1/p' te
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test test-all coverage mutation bench bench-keyed chart-test chart-golden chart-schema walk image-dry-run simulate planted fuzz damage forgeries chaos kills readers spark-versions roles model-check broker-matrix diagrams screenshots lint sandbox clean soak lock audit sbom licences wheel
+.PHONY: help setup demo check test test-all coverage mutation bench bench-keyed chart-test chart-golden chart-schema walk image-dry-run simulate planted fuzz damage forgeries chaos kills readers cluster-test spark-versions roles model-check broker-matrix diagrams screenshots lint sandbox clean soak lock audit sbom licences wheel
 
 help: ## Say what can be made
 	@echo "Needs Python 3.11 or newer, Java 17 or newer and a network for the first time; the rest it gets by itself."
@@ -97,6 +97,9 @@ kills: setup ## Kill driver, executors, workers and broker under two restores, K
 
 readers: setup ## Let real applications judge a restore and write the table of docs/quality/readers.md; ONLY=word for some, RESTORE='--offsets dense' for other options
 	@PYTHONPATH=tests $(BIN)/python -m readers --page $(if $(ONLY),--only '$(ONLY)') $(if $(RESTORE),--restore='$(RESTORE)')
+
+cluster-test: setup ## Commands on a real Spark cluster, compared with a local master, and workers that are killed: docs/quality/cluster.md
+	@$(BIN)/pytest tests/integration/cluster --durations=0 $(PYTEST)
 
 spark-versions: setup ## The tests of all that uses Spark on other releases of PySpark: VERSIONS="4.0 4.1 4.2", 10 minutes each
 	@bash scripts/spark-versions.sh $(or $(VERSIONS),4.0 4.1 4.2) -- $(SPREAD) $(PYTEST)

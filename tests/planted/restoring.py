@@ -161,4 +161,22 @@ MISTAKES: tuple[Mistake, ...] = (
         old="if codecs >> codec & 1), Compression.NONE)",
         new="if codecs >> codec & 1), Compression.ZSTD)",
     ),
+    Mistake(
+        name="a rate is divided by the cores that are there when the load begins",
+        file="spark_jobs/tandem/spark_jobs/restore/load/load_task.py",
+        old="    count = max(1, min(len(tasks), max(slots, math.ceil(rate / _FASTEST))))\n",
+        new="    count = len(tasks)\n    rate = rate * count / max(1, min(count, slots))\n",
+    ),
+    Mistake(
+        name="an error of Spark's JVM is told by the call that failed",
+        file="spark_jobs/tandem/spark_jobs/spark/session.py",
+        old="{last or thrown or first}",
+        new="{last or first}",
+    ),
+    Mistake(
+        name="the end of an application by its cluster is told by the call that failed",
+        file="spark_jobs/tandem/spark_jobs/spark/session.py",
+        old="    if _ENDED.search(text):\n",
+        new="    if _ENDED.match(text):\n",
+    ),
 )

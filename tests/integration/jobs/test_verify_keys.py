@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from support.backups.build_backup import PAIR, Backup, TopicSpec, records
+from support.restores.live_topics import write_records
 
 from tandem.backup_avro.documents.outcome import JobKind
 from tandem.backup_avro.record.current import Record
@@ -75,27 +76,6 @@ def tandem(tmp_path: Path, store: ObjectStore, spark: SparkSession, capsys: pyte
     return call
 
 
-def write(bootstrap: str, batch: list[Record], *, transaction: str | None = None) -> None:
-    """Write records as they are; with a transaction, its marker takes one more offset in each partition."""
-    settings: dict[str, str | int | bool] = {"bootstrap.servers": bootstrap, "linger.ms": 5, "enable.idempotence": True}
-    producer = Producer(settings | ({"transactional.id": transaction} if transaction else {}))
-    if transaction:
-        producer.init_transactions(30)
-        producer.begin_transaction()
-    for item in batch:
-        producer.produce(
-            item.topic,
-            partition=item.partition,
-            key=item.key,
-            value=item.value,
-            timestamp=item.timestamp,
-            headers=list(item.headers),
-        )
-    if transaction:
-        producer.commit_transaction(30)
-    producer.flush(30)
-
-
 def key(record: Record, name: bytes) -> Record:
     """The record under another key."""
     return replace(record, key=name)
@@ -119,12 +99,12 @@ def test_a_backup_is_compared_with_the_live_topic(  # noqa: PLR0917 - fixtures
     }
     topic = make_topic(partitions=8, config=settings)
     live = {number: records(topic, number, range(20), tombstones=[5], keys=10) for number in range(8)}
-    write(kafka.bootstrap, [item for part in live.values() for item in part], transaction=f"t-{topic}")
+    write_records(kafka.bootstrap, [item for part in live.values() for item in part], transaction=f"t-{topic}")
     admin = ClusterAdmin({"bootstrap.servers": kafka.bootstrap})
     places: dict[tuple[str, int], str | int] = {(topic, number): LATEST for number in live}
     while {end for end, _ in admin.list_offsets(places, read_committed=True).values()} != {21}:
         time.sleep(0.05)  # a commit is told of before its markers are written
-    write(kafka.bootstrap, [replace(live[5][0], key=b"came back", value=b"newer")])
+    write_records(kafka.bootstrap, [replace(live[5][0], key=b"came back", value=b"newer")])
     topic_id = admin.topics([topic])[0].topic_id
     extra = replace(live[3][0], offset=20, key=b"\xff\xfe", value=b"x")
     stored = {
@@ -197,12 +177,12 @@ def test_compaction_of_the_live_topic_is_no_difference(
     """The backup has all records, the topic what a busy cleaner leaves while it is read and written to."""
     topic = make_topic(delete_retention_ms=1000)
     first = records(topic, 0, range(4000), tombstones=range(100, 200), keys=300)
-    write(kafka.bootstrap, first)
+    write_records(kafka.bootstrap, first)
     topic_id = ClusterAdmin({"bootstrap.servers": kafka.bootstrap}).topics([topic])[0].topic_id
     Backup.completed(store, first, topics=[TopicSpec(topic, topic_id=topic_id)], block_records=500)
     cluster = ClusterAddress(props={"bootstrap.servers": kafka.bootstrap})
     for _ in range(3):
-        write(kafka.bootstrap, records(topic, 0, range(1500), keys=250))
+        write_records(kafka.bootstrap, records(topic, 0, range(1500), keys=250))
         result = against_topic(spark, address, PAIR, cluster)
         assert result.clean, result.findings
     assert result.partitions[0].records[1] <= result.partitions[0].records[0] == 4000

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
 from tandem.backup_avro.errors import RefusedError, TandemError
@@ -37,7 +38,7 @@ from tandem.spark_jobs.restore.lease.progress import LostEndError, PlanPhase, Re
 from tandem.spark_jobs.restore.lease.restore_lease import RestoreLease
 from tandem.spark_jobs.restore.load import load
 from tandem.spark_jobs.restore.load.load import LoadResult
-from tandem.spark_jobs.restore.load.load_task import LoadPace, LoadTask, SourcePartition
+from tandem.spark_jobs.restore.load.load_task import LoadTask, SourcePartition, queued
 from tandem.spark_jobs.restore.load.newest_by_key import load_by_key
 from tandem.spark_jobs.restore.load.newest_records import PASS_RECORDS
 from tandem.spark_jobs.restore.plan import plan as restore_plan
@@ -326,8 +327,8 @@ class _RestoreRun:
             if note is None and topic.offsets.mode is OffsetMode.FLOOR:
                 self._filled.add(topic.target)
         groups = [(topic, items) for topic in self._plan.topics for items in self._groups(topic)]
-        pace, restore = self._pace(len(groups)), self._id(targets) if self._leaves_map else None
-        tasks = [self._task(topic, targets[topic.target], items, pace, restore) for topic, items in groups]
+        restore = self._id(targets) if self._leaves_map else None
+        tasks = [self._task(topic, targets[topic.target], items, restore) for topic, items in groups]
         with self._following():
             found = worker_calls.results_of(self._load_all(tasks))
         order = {(task.topic_id, task.number): number for number, task in enumerate(tasks)}
@@ -336,18 +337,18 @@ class _RestoreRun:
     def _load_all(self, tasks: Sequence[LoadTask]) -> list[object]:
         """Carry out tasks; those whose newest records are found by a shuffle come first."""
         context = self._context()
+        shuffle, slots = shuffle_on(context), context.defaultParallelism
+        dealt = partial(queued, rate=self._options.bytes_per_second, slots=slots)
         encrypted = encrypts_disks(dict(context.getConf().getAll()))
         large = [task for task in tasks if encrypted and task.shape.latest and task.records > _MOST_IN_MEMORY]
         taken = {(task.topic_id, task.number) for task in large}
-        others = [task for task in tasks if (task.topic_id, task.number) not in taken]
         found: list[object] = []
-        if large:
-            one, failed = worker_calls.load_one, worker_calls.failed
-            found += load_by_key(
-                large, one, failed, shuffle=shuffle_on(context), parallelism=context.defaultParallelism
-            )
-        if others:
-            found += context.parallelize(others, len(others)).mapPartitions(logged(worker_calls.load_all)).collect()
+        # One of each queue at a time: no more loads run at once than there are shares of the rate.
+        for wave in zip_longest(*dealt(large)):
+            now = [task for task in wave if task is not None]
+            found += load_by_key(now, worker_calls.load_one, worker_calls.failed, shuffle=shuffle, parallelism=slots)
+        if queues := dealt([task for task in tasks if (task.topic_id, task.number) not in taken]):
+            found += context.parallelize(queues, len(queues)).flatMap(logged(worker_calls.load_all)).collect()
         return found
 
     def _id(self, targets: Mapping[str, TargetTopic]) -> str:
@@ -366,23 +367,14 @@ class _RestoreRun:
             return [tuple(sorted(topic.partitions, key=lambda item: item.key.partition))]
         return [(item,) for item in topic.partitions]
 
-    def _pace(self, tasks: int) -> LoadPace:
-        """Return the pace of one of `tasks` tasks: the user's rate is divided among those that run at once."""
-        pace, wanted = self._options.pace, self._options.bytes_per_second
-        if wanted is None:
-            return pace
-        at_once = min(tasks, max(1, int(self._context().defaultParallelism)))
-        return replace(pace, bytes_per_second=wanted / at_once)
-
     def _task(
         self,
         topic: TopicPlan,
         target: TargetTopic,
         items: Sequence[PartitionSelection],
-        pace: LoadPace,
         restore: str | None,
     ) -> LoadTask:
-        key = items[0].key
+        key, pace = items[0].key, self._options.pace
         return LoadTask(
             plan=self._plan.hash,
             run=self._charge.run,

@@ -48,6 +48,14 @@ _LOST: Final = (
     (re.compile(r"ExecutorLostFailure"), "an executor"),
     (re.compile(r"^MemoryError$|OutOfMemoryError", re.MULTILINE), "the memory for a task"),
 )
+# An error of the JVM, as the line of a stack trace that names it.
+_THROWN: Final = re.compile(r"(?:Caused by)?: ((?:[a-z_]\w*\.)+[A-Z]\w*(?:Error|Exception): .+)")
+# Text of Spark where a context was stopped under a job: by the cluster, as nobody else stops one.
+_ENDED: Final = re.compile(r"stopped SparkContext|SparkContext (?:was|has been) shut ?down")
+_ENDED_REMEDY: Final = (
+    "Spark's own lines above say why. `All masters are unresponsive`: the address, or spark.authenticate.secret, is "
+    "not the master's. `Master removed our application`: its workers can't start executors, and their logs say why"
+)
 _LOST_REMEDY: Final = (
     "give Spark more memory, or run fewer tasks at once (--master 'local[1,4]'); --debug shows the whole story"
 )
@@ -433,7 +441,7 @@ def _is_interrupt(error: BaseException | None) -> bool:
 def from_spark(text: str) -> TandemError:
     """Return the error that is described by the text of Spark's error. Pure."""
     known = {f"{kind.__module__}.{kind.__qualname__}": kind for kind in _kinds(TandemError)}
-    last = ""
+    last = thrown = ""
     lines = text.splitlines()
     for at, line in enumerate(lines):
         name, found, message = line.strip().partition(": ")
@@ -444,6 +452,8 @@ def from_spark(text: str) -> TandemError:
             return known[name](message, code=code)
         if found and _RAISED.fullmatch(name):
             last = line.strip()
+        if not thrown and (of_jvm := _THROWN.fullmatch(line.strip())):
+            thrown = of_jvm[1]
     for pattern, what in _LOST:
         if pattern.search(text):
             return PermanentError(
@@ -451,9 +461,13 @@ def from_spark(text: str) -> TandemError:
                 code="TDM-P072",
                 remedy=_LOST_REMEDY,
             )
+    if _ENDED.search(text):
+        return PermanentError("Spark's cluster has ended the application", code="TDM-P084", remedy=_ENDED_REMEDY)
     first = text.strip().partition("\n")[0]
     return PermanentError(
-        f"a Spark job failed: {last or first}", code="TDM-P073", remedy="run again with --debug for the whole story"
+        f"a Spark job failed: {last or thrown or first}",
+        code="TDM-P073",
+        remedy="run again with --debug for the whole story",
     )
 
 

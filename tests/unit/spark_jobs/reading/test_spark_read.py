@@ -262,6 +262,28 @@ def test_memory_for_fetched_objects_is_bounded(store: ObjectStore, tmp_path: Pat
         ),
         ("Lost task 0.3: ExecutorLostFailure (executor 1 exited)\n", "PermanentError", "lost an executor"),
         ("Traceback:\n  line 1, in f\nMemoryError\n", "PermanentError", "lost the memory for a task"),
+        (
+            (
+                "An error occurred while calling z:a.b.\n: org.a.SparkException: Job aborted due to stage failure: "
+                'Lost task 0.3 (TID 3): java.io.IOException: Cannot run program "python9": error=2, No such file\n'
+                "Caused by: java.io.IOException: error=2, No such file\n"
+            ),
+            "PermanentError",
+            'Lost task 0.3 (TID 3): java.io.IOException: Cannot run program "python9": error=2, No such file (run',
+        ),
+        (
+            (
+                "An error occurred while calling None.a.SparkSession.\n: java.lang.IllegalStateException: Cannot call "
+                "methods on a stopped SparkContext.\nThis stopped SparkContext was created at:\n\tat a.b.C\n"
+            ),
+            "PermanentError",
+            "Spark's cluster has ended the application (Spark's own lines above say why.",
+        ),
+        (
+            "While calling z:a.b.\n: a.b.SparkException: Job 0 cancelled because SparkContext was shut down",
+            "PermanentError",
+            "Spark's cluster has ended the application",
+        ),
     ],
 )
 def test_errors_of_tasks_come_back_as_they_were_raised(text: str, kind: str, message: str) -> None:
@@ -270,7 +292,7 @@ def test_errors_of_tasks_come_back_as_they_were_raised(text: str, kind: str, mes
     assert isinstance(error, TandemError)
     assert type(error).__name__ == kind
     assert message in str(error)
-    assert error.code in {"TDM-P072", "TDM-P073", "TDM-P061"}
+    assert error.code in {"TDM-P072", "TDM-P073", "TDM-P084", "TDM-P061"}
 
 
 def test_the_code_of_a_task_comes_back() -> None:

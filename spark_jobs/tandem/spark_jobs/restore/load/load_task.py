@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import heapq
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
 
 from tandem.backup_avro.selection.restorable_state import Slice
 from tandem.sink.transcode.batch import Compression
@@ -10,6 +14,9 @@ from tandem.spark_jobs.reading.object_reader import StoreAddress
 from tandem.spark_jobs.restore.lease.progress import partition_of, task_key
 from tandem.spark_jobs.restore.plan.record_changes import NOTHING, RecordChanges
 from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
+
+#: Bytes a second as sent that a task hardly exceeds: a larger share of a rate would be left unused.
+_FASTEST: Final = 32 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,3 +117,23 @@ class LoadTask:
     def plain(self) -> bool:
         """Whether all records are written unchanged into the partition that they had."""
         return self.count is None and len(self.sources) == 1 and not self.shape.selects
+
+
+def queued(tasks: Sequence[LoadTask], *, rate: float | None, slots: int) -> list[list[LoadTask]]:
+    """Deal the tasks to queues that together keep `rate` (bytes a second as sent; None: no limit). Pure.
+
+    One Spark task loads a queue, one partition after the other, at an equal share of the rate. So no more loads run at
+    once than there are shares, however many executors come later (docs/decisions/0117). `slots`: loads that can run at
+    once now. There are more queues than that where one could not send its share. The largest tasks are dealt first, and
+    queues hold about the same number of records; without a rate each task has a queue of its own.
+    """
+    if rate is None:
+        return [[task] for task in tasks]
+    count = max(1, min(len(tasks), max(slots, math.ceil(rate / _FASTEST))))
+    queues: list[list[LoadTask]] = [[] for _ in range(count)]
+    filled = [(0, 0, number) for number in range(count)]
+    for task in sorted(tasks, key=lambda task: -task.records):
+        records, loads, number = heapq.heappop(filled)
+        queues[number].append(replace(task, pace=replace(task.pace, bytes_per_second=rate / count)))
+        heapq.heappush(filled, (records + task.records, loads + 1, number))
+    return queues

@@ -1,10 +1,14 @@
-"""The rate of a restore: kept on average, and never by leaving a transaction open for long."""
+"""The rate of a restore: kept on average, by all tasks together, and never by leaving a transaction open for long."""
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.restores.records import load_task
 
 from tandem.backup_avro.record.current import Record, encode
@@ -13,7 +17,7 @@ from tandem.sink.transcode.batch import Compression
 from tandem.spark_jobs.reading.object_reader import Body, StoreAddress
 from tandem.spark_jobs.restore.load import transaction as restore_transaction
 from tandem.spark_jobs.restore.load.load import nothing_yet
-from tandem.spark_jobs.restore.load.load_task import LoadPace, LoadTask
+from tandem.spark_jobs.restore.load.load_task import LoadPace, LoadTask, SourcePartition, queued
 from tandem.spark_jobs.restore.load.record_stream import RecordChunk, TransactionUnit
 from tandem.spark_jobs.restore.load.transaction import Transaction
 
@@ -92,3 +96,36 @@ def test_a_transaction_is_not_open_for_long(
     left = transaction.ahead_seconds()
     whole = 0.0 if rate is None else 100 * _SIZE / rate
     assert clock.now + left == pytest.approx(whole, rel=0.15)
+
+
+@given(
+    sizes=st.lists(st.integers(0, 1000), min_size=1, max_size=30),
+    rate=st.floats(1, 1e10),
+    slots=st.integers(1, 40),
+    executors=st.integers(1, 100),
+)
+def test_a_rate_is_kept_by_any_number_of_executors(sizes: list[int], rate: float, slots: int, executors: int) -> None:
+    """Each queue is one task of Spark's: however many run at once, and whichever, their shares are within the rate."""
+    tasks = [sized(number, records) for number, records in enumerate(sizes)]
+    queues = queued(tasks, rate=rate, slots=slots)
+    shares = [max((task.pace.bytes_per_second or math.inf for task in queue), default=math.inf) for queue in queues]
+    assert all(queues)
+    assert sum(sorted(shares)[-executors:]) <= rate * 1.000001
+    assert sorted(task.number for queue in queues for task in queue) == list(range(len(sizes)))
+    assert len(queues) >= min(len(sizes), slots)
+    held = [sum(task.records for task in queue) for queue in queues]
+    assert max(held) - min(held) <= max(sizes)
+
+
+def test_what_one_task_can_t_send_is_shared_by_more() -> None:
+    """Two slots do not send 1 GiB a second: cores that come later have shares too. Without a rate nothing is dealt."""
+    tasks = [sized(number, 1) for number in range(40)]
+    assert [len(queued(tasks, rate=rate, slots=2)) for rate in (1 << 20, 1 << 30)] == [2, 32]
+    assert queued(tasks, rate=None, slots=2) == [[task] for task in tasks]
+
+
+def sized(number: int, records: int) -> LoadTask:
+    """A task with so many records."""
+    part = SimpleNamespace(records=records)
+    piece: Any = SimpleNamespace(part=part)
+    return load_task(sources=(SourcePartition(partition=number, slices=(piece,)),))

@@ -1,0 +1,84 @@
+"""A worker of a real Spark cluster is killed in the middle of a command, whose result is the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.backups.build_backup import PAIR, Backup, TopicSpec, records
+from support.backups.wide_backup import PARTITIONS, wide_backup
+from support.backups.witness import place_of, stored
+from support.clusters.standalone_spark import BY_KEY, StandaloneSpark
+from support.restores.cases import read_all, rows_of
+
+from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.sink.store import ObjectStore, open_store
+from tandem.sink.store.chain.chain_reader import ChainReader
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+
+#: What makes tasks wait after they have stored something, and say so in the folder of their executor, so that they can
+#: be hit. It travels with them by value.
+SLOW_SWEEP = """
+import pathlib, time
+from tandem.spark_jobs.retention import {module}
+work = {module}.{name}
+def slow(*given):
+    for found in work(*given):
+        pathlib.Path("stored").touch()
+        time.sleep(5)
+        yield found
+{module}.{name} = slow
+"""
+
+
+def test_a_restore_loses_a_worker(
+    standalone: StandaloneSpark, kafka: KafkaServer, topic_name: str, tmp_path: Path
+) -> None:
+    """No record is lost, none is there twice, and each partition keeps its order."""
+    items = wide_backup(open_store(tmp_path.as_uri()), topic_name)
+    places = ("--root", tmp_path.as_uri(), "--pair", PAIR, "--target-bootstrap-servers", kafka.bootstrap)
+    # A partition takes ten seconds at half of this rate.
+    with standalone.begun("restore", *places, "--rate", "8KiB", "--suffix", ".restored", "-o", "json") as command:
+        command.wait("has records", lambda: any(f" of {len(items)} records" in line for line in command.lines))
+        standalone.workers[1].kill()
+        report = command.answer()
+    standalone.workers[1].start()
+    assert (report["verified"], report["records"]) == (True, len(items))
+    for number in range(PARTITIONS):
+        wanted = rows_of([item for item in items if item.partition == number])
+        assert read_all(kafka.bootstrap, f"{topic_name}.restored", number) == wanted
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_a_sweep_loses_a_worker(standalone: StandaloneSpark, tmp_path: Path, keyed: bool) -> None:
+    """What the worker had stored is in no chain; the chain names each record that counts once."""
+    items = [item for number in range(PARTITIONS) for item in records("orders", number, range(400), keys=50 + number)]
+    store = open_store(tmp_path.as_uri())
+    backup = Backup.claim(store, topics=[TopicSpec("orders", PARTITIONS)], block_records=50)
+    for number in range(PARTITIONS):
+        backup.commit([item for item in items if item.partition == number])
+    backup.complete()
+    before = objects(store)
+    earlier = set(standalone.workers[1].executors())
+    slow = SLOW_SWEEP.format(module="sweep_by_key" if keyed else "sweep", name="rewrite" if keyed else "_sweep_all")
+    sweep = ("retention", "--execute", "--horizon", "0s", "--min-gain", "0", "-o", "json")
+    places = ("--root", tmp_path.as_uri(), "--pair", PAIR)
+    with standalone.begun(*sweep, *places, prelude=BY_KEY * keyed + slow) as command:
+        lost = standalone.workers[1]
+        command.wait(
+            "stores there", lambda: any((folder / "stored").exists() for folder in set(lost.executors()) - earlier)
+        )
+        lost.kill()
+        command.answer()
+    lost.start()
+    newest = {(item.partition, item.key): item for item in items}.values()
+    found = sorted(place_of(row) for row in stored(store, PAIR))
+    assert found == sorted((item.topic, item.partition, item.offset) for item in newest)
+    state = ChainReader(store, PAIR).load(1)
+    assert any(key not in before and key not in state.objects for key in objects(store)), "no task was lost"
+
+
+def objects(store: ObjectStore) -> set[str]:
+    """Return the keys of what the generation has stored, in its chain or not."""
+    return {info.key for info in store.list(f"{PAIR}/a/generation=00000001/")}
