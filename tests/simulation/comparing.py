@@ -46,15 +46,9 @@ def compare(
     """
     if found.records and found.records[0].offset < found.log_start:
         return f"{found.records[0]} lies below the start of the log, {found.log_start}"
-    for record in found.records:
-        if record.offset >= found.upto:
-            break
-        # What a history holds begins at 0 and has no gaps: an offset is a place.
-        there = lineage[record.offset] if 0 <= record.offset < len(lineage) else None
-        if there is None or (there if not there.txn else there._replace(txn=0)) != record:
-            return f"{record} is not what the log held: {there}"
-        if there.txn in partition.aborted or there.control:
-            return f"{record} was aborted"
+    invented = _never_held(partition, lineage, found)
+    if invented is not None:
+        return invented
     truth = partition.state(found.upto, lineage)
     for key, newest in truth.items():
         got = found.newest.get(key)
@@ -75,6 +69,19 @@ def compare(
         return f"key {key} is stale: {got}, the log had {expected}"
     extra = found.newest.keys() - truth.keys()
     return f"keys {extra} are not in the log" if extra else None
+
+
+def _never_held(partition: Partition, lineage: list[Record], found: Restored) -> str | None:
+    for record in found.records:
+        if record.offset >= found.upto:
+            break
+        # What a history holds begins at 0 and has no gaps: an offset is a place.
+        there = lineage[record.offset] if 0 <= record.offset < len(lineage) else None
+        if there is None or (there if not there.txn else there._replace(txn=0)) != record:
+            return f"{record} is not what the log held: {there}"
+        if there.txn in partition.aborted or there.control:
+            return f"{record} was aborted"
+    return None
 
 
 def _left_by_accidents(partition: Partition, lineage: list[Record], newest: Record) -> Record | None:

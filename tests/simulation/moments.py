@@ -47,8 +47,8 @@ class Moments:
     """Judges one moment of some handovers, as soon as the former Active is sealed, and two of each sweep.
 
     `records` gives what is restored of a partition, `newest_first` what a restore compares of a slice, `content`
-    compares what is restored with the log, `exists` says of a topic id whether the cluster has it, `taken` which keys of
-    a partition an accident took a record of: copies may differ in those, whichever of them a restore is of.
+    compares what is restored with the log, `exists` says of a topic id whether the cluster has it, `taken` which keys
+    of a partition an accident took a record of: copies may differ in those, whichever of them a restore is of.
     """
 
     bucket: Bucket

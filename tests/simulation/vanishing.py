@@ -105,7 +105,11 @@ class Vanishing:
 
     def _provable(self, key: PartitionKey, owner: Generation, newer: Generation) -> bool:
         """Whether nobody can have deleted a key between what `owner` and `newer` have read, unseen by both."""
-        if newer.number <= owner.number or not newer.usable(key) or newer.sound_offset(key) < owner.positions[key].offset:
+        if (
+            newer.number <= owner.number
+            or not newer.usable(key)
+            or newer.sound_offset(key) < owner.positions[key].offset
+        ):
             return False
         topics = [state.topics[key.topic_id].config for state in (owner, newer)]
         if any(config["cleanup.policy"] != "compact" for config in topics):

@@ -307,7 +307,9 @@ class World:
         self.weather.withheld_long = 0.6 if self.weather.withheld and lasting.random() < 0.5 else 0.0
         for name in _NAMES:
             self.clocks_s[name] = 0.5 * rng.random()
-        if not (self.plan.cut or self.plan.volumes or self.plan.recreate or self.plan.delete_topic or self.plan.accident):
+        if not (
+            self.plan.cut or self.plan.volumes or self.plan.recreate or self.plan.delete_topic or self.plan.accident
+        ):
             self.plan.release = 0.0  # nothing would be there to let go of
 
     # --- a history ----------------------------------------------------------------------------------------------------
@@ -388,8 +390,11 @@ class World:
             if txn in partition.open_txns:
                 partition.finish(txn, commit=False)
         self.open_txns.clear()
+        self._write_where_ends_vanished()
+
+    def _write_where_ends_vanished(self) -> None:
+        """No build skips the end of a log of which a copy has records, so turns wait for the next record there."""
         for partition in self._partitions():
-            # No build skips the end of a log of which a copy has records, so turns wait for the next record there.
             if any(record.offset > partition.last_readable() for record in partition.vanished):
                 self.values += 1
                 partition.append(_OTHER_KEY, self.values)
@@ -580,6 +585,8 @@ class World:
             self._cut_off(life)
         self.office.trouble(lambda: self._chance(plan.worker_crash))
         self._trouble_with_partitions()
+        if plan.accident:
+            self._accident()
         self._trouble_with_topics()
         self._commands()
         if self._chance(plan.wipe_messages):
@@ -727,11 +734,6 @@ class World:
                 self.judge.cut(partition, partition.cut(at))
         if partitions and self.volumes.random() < plan.volumes:
             self._set_back(self.volumes.choice(partitions))
-        if partitions and plan.accident:
-            # Most of them while a generation is built: what its scan finds then is neither the log before nor after.
-            rate = plan.accident * (2.0 if self._is_building() else 0.5)
-            if self.accidents.random() < rate:
-                self._lose_keys(self.accidents.choice(partitions))
         if partitions and self._chance(plan.delete_records):
             partition = rng.choice(partitions)
             below = rng.randint(partition.start, partition.stable)
@@ -740,6 +742,12 @@ class World:
                 self.say(f"{partition.topic_id[-2:]}-{partition.number} starts at {partition.start}")
         if partitions and self._chance(plan.damage):
             self._spoil(rng.choice(partitions))
+
+    def _accident(self) -> None:
+        """Mostly while a generation is built: what its scan finds then is neither the log before nor that after it."""
+        partitions, rng = self._partitions(), self.accidents
+        if partitions and rng.random() < self.plan.accident * (2.0 if self._is_building() else 0.5):
+            self._lose_keys(rng.choice(partitions))
 
     def _lose_keys(self, partition: Partition) -> None:
         """A log that only compacts loses keys: all below an offset, or some of the newest records.

@@ -27,8 +27,8 @@ from tandem.backup_avro.record.container import (
 from tandem.backup_avro.selection.coverage import vanished_reason
 from tandem.backup_avro.selection.vanished_keys import (
     CopyRecords,
+    EncodedBlock,
     LivePart,
-    Record,
     compared_copy,
     counts_prove,
     find_vanished_keys,
@@ -97,6 +97,7 @@ class KeyGuard:
         found = find_vanished_keys(
             CopyRecords(parts=parts[older.number].get(key, ()), read=partial(self._read_what_is_left, older)),
             CopyRecords(parts=parts[newer.number].get(key, ()), read=partial(self._read, newer)),
+            table=best_bodies().key_table(),
             by_counts=counts_prove(newer, older, key),
             most_bytes=self._most_bytes,
         )
@@ -113,7 +114,7 @@ class KeyGuard:
         )
         return vanished_reason(found.count, newer.number, found.offsets)
 
-    def _read_what_is_left(self, state: Generation, item: StoredObject, part: Part) -> Iterator[list[Record]]:
+    def _read_what_is_left(self, state: Generation, item: StoredObject, part: Part) -> Iterator[EncodedBlock]:
         """Yield as `_read`; nothing more of an object that is damaged, or still missing when chains were read again."""
         try:
             yield from self._read(state, item, part)
@@ -123,10 +124,9 @@ class KeyGuard:
                 raise
             _LOG.warning("an object of the generation to clear can't be read", object=item.key, error=error)
 
-    def _read(self, state: Generation, item: StoredObject, part: Part) -> Iterator[list[Record]]:
-        """Yield the records of a part, block by block."""
+    def _read(self, state: Generation, item: StoredObject, part: Part) -> Iterator[EncodedBlock]:
+        """Yield the blocks of a part."""
         header = _header_of(state)
-        bodies = best_bodies()
         at, size = part.start, _WINDOW
         while at < part.end:
             if self._stop.is_set():
@@ -137,11 +137,7 @@ class KeyGuard:
                 size *= 4
                 continue
             for block in iter_blocks(data, header, 0, end):
-                body = decompress(block, header.codec)
-                yield [
-                    (offset, body[key_from:key_to] if key_at >= 0 else None, value_at >= 0)
-                    for _, _, offset, _, _, key_at, key_from, key_to, value_at, *_ in bodies.spans(body, block.count)
-                ]
+                yield decompress(block, header.codec), block.count
             at, size = at + end, _WINDOW
 
 
