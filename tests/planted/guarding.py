@@ -5,6 +5,7 @@ from __future__ import annotations
 from planted.mistakes import Mistake
 
 _KEYS = "avro/tandem/backup_avro/selection/vanished_keys.py"
+_BACK = "spark_jobs/tandem/spark_jobs/restore/vanished/write_back.py"
 _GUARD = "sink/tandem/sink/write/key_guard.py"
 
 MISTAKES: tuple[Mistake, ...] = (
@@ -85,5 +86,23 @@ MISTAKES: tuple[Mistake, ...] = (
         file="avro/tandem/backup_avro/selection/restorable_state.py",
         old="        log_start = min(log_start, position.base.start)\n",
         new="        log_start = max(log_start, position.base.start)\n",
+    ),
+    Mistake(
+        name="restore vanished: a transaction is committed over a newer record",
+        file=_BACK,
+        old="            if self._lost.left == before:\n",
+        new="            if True:\n",
+    ),
+    Mistake(
+        name="restore vanished: a key that was written since the plan is overwritten",
+        file=_BACK,
+        old="            self.look()\n",
+        new="",
+    ),
+    Mistake(
+        name="restore vanished: own records of an aborted transaction count as newer ones",
+        file=_BACK,
+        old="        for offset, key in self._log.records():\n            if offset not in self._mine:\n",
+        new="        for offset, key in self._log.records():\n            if True:\n",
     ),
 )

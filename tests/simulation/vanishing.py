@@ -34,7 +34,7 @@ class Vanishing:
     held: Callable[[Generation, PartitionKey], list[Record]]
     counts: dict[str, int] = field(default_factory=dict)
     _watched: dict[PartitionKey, dict[Record, set[int]]] = field(default_factory=dict)
-    """Of each lost record the complete generations that had it, and that no release names."""
+    """Of each lost record the complete generations that have it, and that no release names."""
     _taken: dict[PartitionKey, set[int]] = field(default_factory=dict)
     """All keys of which an accident took a record."""
     _seen: dict[tuple[int, PartitionKey], int] = field(default_factory=dict)
@@ -91,6 +91,8 @@ class Vanishing:
                 if any(self._provable(key, owner, newer) for owner in owners for newer in states):
                     raise ViolationError(f"{record} of {key} vanished without a tombstone, and no generation keeps it")
                 self._settle(key, record, "unprovable key")
+            else:
+                had &= numbers  # what was let go of before the last one is not judged by what is known later
 
     def _written_again(self, key: PartitionKey, record: Record, live: Collection[Generation]) -> bool:
         """Whether a complete generation has read beyond a newer record of the key."""

@@ -30,7 +30,6 @@ _SHARE: Final = 0.8
 """The share of `delete.retention.ms` for which tombstones are taken to be there, as for a tail that was away."""
 _ENTRY_BYTES: Final = 160
 """The bytes that a remembered key takes beside its own at most: two objects and their place in a hash table."""
-_SHOWN: Final = 5
 _MOST: Final = (1 << 63) - 1
 
 B = TypeVar("B")
@@ -44,7 +43,7 @@ LivePart: TypeAlias = tuple[StoredObject, Part]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VanishedKeys:
-    """The number of keys that only the older copy has, and the offsets of the newest records of a few of them."""
+    """The number of keys that only the older copy has, and the offsets of the newest records of some of them."""
 
     count: int
     offsets: tuple[int, ...]
@@ -146,15 +145,22 @@ def counts_prove(newer: Generation, older: Generation, key: PartitionKey) -> boo
 
 
 def find_vanished_keys(
-    older: CopyRecords[B], newer: CopyRecords[B], *, table: KeyTable[B], by_counts: bool, most_bytes: int
+    older: CopyRecords[B],
+    newer: CopyRecords[B],
+    *,
+    table: KeyTable[B],
+    by_counts: bool,
+    most_bytes: int,
+    shown: int = 5,
 ) -> VanishedKeys:
     """Return the keys whose newest record in `older` has a value and of which `newer` has neither it nor a newer one.
 
     `by_counts`: ranges with equal numbers of records need not be read (`counts_prove`). `table` holds the keys of
     records that `newer` lacks. When it has grown beyond `most_bytes`, `newer` is searched for them, and the table is
-    emptied: then `newer` is read once more for each table that was full, `older` is not. Raises what `read` raises.
+    emptied: then `newer` is read once more for each table that was full, `older` is not. `shown`: for how many keys,
+    the oldest records first, offsets are returned. Raises what `read` raises.
     """
-    search = _Search(older, newer, table)
+    search = _Search(older, newer, table, shown)
     for held, there in _different_ranges(older.parts, newer.parts, by_counts=by_counts):
         for block, last, offsets in _side_by_side(older, held, newer, there, table):
             table.add(block, offsets)
@@ -162,7 +168,7 @@ def find_vanished_keys(
             if table.size > most_bytes:
                 search.settle()
     search.settle()
-    return VanishedKeys(count=search.count, offsets=tuple(search.shown))
+    return VanishedKeys(count=search.count, offsets=tuple(search.offsets))
 
 
 @dataclass(slots=True)
@@ -172,9 +178,10 @@ class _Search(Generic[B]):
     older: CopyRecords[B]
     newer: CopyRecords[B]
     table: KeyTable[B]
+    shown: int
     last: int = -1
     count: int = 0
-    shown: list[int] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)
 
     def settle(self) -> None:
         """Find out which of the table's keys have vanished, and empty it."""
@@ -189,7 +196,7 @@ class _Search(Generic[B]):
         # A key whose newest record comes later is added again there, if the newer copy lacks that.
         found = [offset for offset in table.values() if offset <= self.last]
         self.count += len(found)
-        self.shown = sorted([*self.shown, *heapq.nsmallest(_SHOWN, found)])[:_SHOWN]
+        self.offsets = heapq.nsmallest(self.shown, [*self.offsets, *found])
         table.clear()
 
     def _from(self, copy: CopyRecords[B]) -> Iterator[B]:

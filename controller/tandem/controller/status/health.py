@@ -164,8 +164,8 @@ def _keys_vanished(seen: PairView) -> Iterator[Problem]:
             fault=Fault.KEYS_VANISHED,
             message=f"{sum(found.values()):,} keys vanished from their topics without a tombstone: {where}; only "
             f"generation {generation.number} still has them, and keeps them",
-            remedy=f"find out what deleted them; `tandem restore --generation {generation.number} --no-merge` restores "
-            "that copy to other topics; once nobody needs it, `tandem release TOPIC` lets it go",
+            remedy="find out what deleted them; `tandem restore vanished TOPIC` brings them back into it, and nothing "
+            "else; once nobody needs the copy, `tandem release TOPIC` lets it go",
         )
 
 

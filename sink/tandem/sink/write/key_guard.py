@@ -69,7 +69,7 @@ class KeyGuard:
             results = self._results.setdefault(older.number, {})
             missing = [key for key in keys if key not in results]
             compared = {key: compared_copy(older, all_generations, key) for key in missing}
-            parts = {g.number: _parts_of(g, missing) for g in (older, *filter(None, compared.values()))}
+            parts = {g.number: parts_of(g, missing) for g in (older, *filter(None, compared.values()))}
             for key, newer in compared.items():
                 results[key] = None if newer is None else self._compare(key, older, newer, parts)
             unproven = [older.name_of(key) for key, newer in compared.items() if newer is None]
@@ -126,22 +126,29 @@ class KeyGuard:
 
     def _read(self, state: Generation, item: StoredObject, part: Part) -> Iterator[EncodedBlock]:
         """Yield the blocks of a part."""
-        header = _header_of(state)
-        at, size = part.start, _WINDOW
-        while at < part.end:
+        for block in read_blocks(self._store, state, item, part):
             if self._stop.is_set():
                 raise StoppedError("the process ends while keys are compared", code="TDM-B047")
-            data = read_range(self._store, item, at, min(part.end, at + size))
-            end = len(data) if at + len(data) >= part.end else data.rfind(header.sync) + len(header.sync)
-            if end < len(header.sync):  # no whole block
-                size *= 4
-                continue
-            for block in iter_blocks(data, header, 0, end):
-                yield decompress(block, header.codec), block.count
-            at, size = at + end, _WINDOW
+            yield block
 
 
-def _parts_of(state: Generation, keys: Iterable[PartitionKey]) -> dict[PartitionKey, list[LivePart]]:
+def read_blocks(store: ObjectStore, state: Generation, item: StoredObject, part: Part) -> Iterator[EncodedBlock]:
+    """Yield the uncompressed blocks of a part of `state`. Raises DamagedError, the store's errors and those of keys."""
+    header = _header_of(state)
+    at, size = part.start, _WINDOW
+    while at < part.end:
+        data = read_range(store, item, at, min(part.end, at + size))
+        end = len(data) if at + len(data) >= part.end else data.rfind(header.sync) + len(header.sync)
+        if end < len(header.sync):  # no whole block
+            size *= 4
+            continue
+        for block in iter_blocks(data, header, 0, end):
+            yield decompress(block, header.codec), block.count
+        at, size = at + end, _WINDOW
+
+
+def parts_of(state: Generation, keys: Iterable[PartitionKey]) -> dict[PartitionKey, list[LivePart]]:
+    """Return the live parts of some partitions, each with its object."""
     found: dict[PartitionKey, list[LivePart]] = {key: [] for key in keys}
     for item, part in state.live_parts():
         if part.key in found:
