@@ -92,7 +92,8 @@ class Vanishing:
                     raise ViolationError(f"{record} of {key} vanished without a tombstone, and no generation keeps it")
                 self._settle(key, record, "unprovable key")
             else:
-                had &= numbers  # what was let go of before the last one is not judged by what is known later
+                # A copy is judged when it is let go of: what is known later may prove what was not proven then.
+                had.intersection_update(numbers)
 
     def _written_again(self, key: PartitionKey, record: Record, live: Collection[Generation]) -> bool:
         """Whether a complete generation has read beyond a newer record of the key."""

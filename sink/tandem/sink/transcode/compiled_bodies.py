@@ -233,7 +233,7 @@ def _sound(block: EncodedBlock, found: _T) -> _T:
     if not found:
         for _ in spans(*block):
             pass
-        raise DamagedError("a block has records of several partitions", code="TDM-A105")
+        raise DamagedError("a block has records of several partitions", code="TDM-B048")
     return found
 
 
