@@ -100,9 +100,15 @@ MISTAKES: tuple[Mistake, ...] = (
         new="",
     ),
     Mistake(
-        name="restore vanished: own records of an aborted transaction count as newer ones",
+        name="restore vanished: own records of a transaction count as newer ones",
         file=_BACK,
-        old="        for offset, key in self._log.records():\n            if offset not in self._mine:\n",
-        new="        for offset, key in self._log.records():\n            if True:\n",
+        old="                if offset not in mine:\n",
+        new="                if True:\n",
+    ),
+    Mistake(
+        name="key guard: every loss is put down to a log start that moved",
+        file="controller/tandem/controller/status/health.py",
+        old="        if start > kept.positions[key].base.start\n",
+        new="        if start >= kept.positions[key].base.start\n",
     ),
 )

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tandem.sink.kafka.cluster.admin import ClusterAdmin
     from tandem.sink.store import ObjectStore
     from tandem.spark_jobs.restore.vanished.find import KeptPartition, LostKeys
-    from tandem.spark_jobs.restore.vanished.live_log import LiveLog
+    from tandem.spark_jobs.restore.vanished.live_log import LivePartition
     from tandem.spark_jobs.restore.vanished.write_back import WriteBack
 
 _SAMPLE: Final = 5
@@ -155,14 +155,14 @@ def _written(settings: Config, store: ObjectStore, admin: ClusterAdmin, lost: Lo
         return back.written
 
 
-def _log(settings: Config, admin: ClusterAdmin, lost: LostKeys) -> LiveLog:
-    from tandem.spark_jobs.restore.vanished.live_log import LiveLog  # noqa: PLC0415 - Kafka is slow to import
+def _log(settings: Config, admin: ClusterAdmin, lost: LostKeys) -> LivePartition:
+    from tandem.spark_jobs.restore.vanished.live_log import LivePartition  # noqa: PLC0415 - Kafka is slow to import
 
     of = lost.partition
-    return LiveLog(dict(settings.kafka.reveal()), admin, of.topic, of.key.partition)
+    return LivePartition(dict(settings.kafka.reveal()), admin, of.topic, of.key.partition)
 
 
-def _write_back(settings: Config, lost: LostKeys, log: LiveLog) -> WriteBack:
+def _write_back(settings: Config, lost: LostKeys, log: LivePartition) -> WriteBack:
     from tandem.spark_jobs.restore.load.batch_producer import BatchProducer  # noqa: PLC0415 - Kafka is slow to import
     from tandem.spark_jobs.restore.vanished.write_back import WriteBack  # noqa: PLC0415 - likewise
 

@@ -19,7 +19,7 @@ _SILENCE_S: Final = 60.0
 _POLL_S: Final = 1.0
 
 
-class LiveLog:
+class LivePartition:
     """Reads a partition forward, each record once. `next` is the offset up to which it was read."""
 
     def __init__(self, props: Mapping[str, Value], admin: ClusterAdmin, topic: str, partition: int) -> None:

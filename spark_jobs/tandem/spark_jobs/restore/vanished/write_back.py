@@ -16,7 +16,7 @@ from tandem.sink.transcode.batch import Compression
 from tandem.sink.transcode.implementation_choice import best_bodies
 from tandem.spark_jobs.restore.load.batch_producer import BatchProducer, ProduceError
 from tandem.spark_jobs.restore.vanished.find import LostKeys, LostRecord
-from tandem.spark_jobs.restore.vanished.live_log import LiveLog
+from tandem.spark_jobs.restore.vanished.live_log import LivePartition
 
 _TRANSACTION_BYTES: Final = 8 << 20
 _TRANSACTION_RECORDS: Final = 10_000
@@ -28,19 +28,17 @@ _ANSWER_S: Final = 60.0
 class WriteBack:
     """Writes the keys of one partition back. `open_producer` returns a producer whose transactional id is open."""
 
-    def __init__(self, lost: LostKeys, log: LiveLog, open_producer: Callable[[], BatchProducer]) -> None:
+    def __init__(self, lost: LostKeys, log: LivePartition, open_producer: Callable[[], BatchProducer]) -> None:
         self._lost = lost
         self._log = log
         self._open_producer = open_producer
         self._producer: BatchProducer | None = None
-        self._mine: set[int] = set()
         self.written = 0
 
     def look(self) -> None:
         """Read the log up to its end: keys with a newer record are left as they are."""
         for offset, key in self._log.records():
-            if offset not in self._mine:
-                self._lost.drop(key, offset)
+            self._lost.drop(key, offset)
 
     def write(self, records: Iterable[LostRecord]) -> None:
         """Write those of `records` whose keys are still lost. Raises the errors of the producer and of the cluster."""
@@ -57,9 +55,9 @@ class WriteBack:
             if not wanted:
                 return
             before = self._lost.left
-            last = self._send(wanted)
-            for offset, key in self._log.records(last + 1):
-                if offset not in self._mine:
+            mine = self._send(wanted)
+            for offset, key in self._log.records(max(mine) + 1):
+                if offset not in mine:
                     self._lost.drop(key, offset)
             if self._lost.left == before:
                 assert self._producer is not None
@@ -70,8 +68,8 @@ class WriteBack:
                 return
             self._discard()  # the next producer of the id aborts the transaction
 
-    def _send(self, records: Sequence[LostRecord]) -> int:
-        """Send the records in a transaction that stays open; return the offset of the last one."""
+    def _send(self, records: Sequence[LostRecord]) -> set[int]:
+        """Send the records in a transaction that stays open; return their offsets."""
         if self._producer is None:
             self._producer = self._open_producer()
         topic, number = self._lost.partition.topic, self._lost.partition.key.partition
@@ -87,7 +85,7 @@ class WriteBack:
                 compression=Compression.NONE,
             )
         ]
-        last = -1
+        mine: set[int] = set()
         for one in sent:
             base = one.base_offset(_ANSWER_S)
             if base < 0:  # the response to a repeated request
@@ -96,9 +94,8 @@ class WriteBack:
                     code="TDM-R137",
                     remedy="run it again: what was written is not written twice",
                 )
-            last = base + one.records - 1
-            self._mine.update(range(base, last + 1))
-        return last
+            mine.update(range(base, base + one.records))
+        return mine
 
     def _discard(self) -> None:
         if self._producer is not None:

@@ -31,7 +31,7 @@ class Log:
         self.values[key] = "newer"
 
     def records(self, end: int | None = None) -> Iterator[tuple[int, bytes | None]]:
-        """As `LiveLog.records`."""
+        """As `LivePartition.records`."""
         if end is not None:
             assert end <= 100 + len(self.keys)
         until = len(self.keys) if end is None else end - 100
