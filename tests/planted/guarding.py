@@ -5,26 +5,39 @@ from __future__ import annotations
 from planted.mistakes import Mistake
 
 _KEYS = "avro/tandem/backup_avro/selection/vanished_keys.py"
+_BACK = "spark_jobs/tandem/spark_jobs/restore/vanished/write_back.py"
 _GUARD = "sink/tandem/sink/write/key_guard.py"
 
 MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="key guard: an older record of a key stands for the lost one",
         file=_KEYS,
-        old="offset >= lacking.get(key, math.inf)",
-        new="key in lacking",
+        old="offset >= self._offsets.get(key, _MOST)",
+        new="key in self._offsets",
     ),
     Mistake(
         name="key guard: a key that was deleted is a loss",
         file=_KEYS,
-        old="lacking[key] = offset if has_value else ~offset",
-        new="lacking[key] = offset",
+        old="self._offsets[key] = offset if has_value else ~offset",
+        new="self._offsets[key] = offset",
     ),
     Mistake(
-        name="key guard: the share that did not fit is forgotten",
+        name="key guard: keys are forgotten when the memory is full of them",
         file=_KEYS,
-        old="        shares += lacking.left\n",
-        new="",
+        old="                search.settle()\n",
+        new="                table.clear()\n",
+    ),
+    Mistake(
+        name="key guard: a key whose last record comes later is told of twice",
+        file=_KEYS,
+        old="for offset in table.values() if offset <= self.last]",
+        new="for offset in table.values()]",
+    ),
+    Mistake(
+        name="key guard: records beyond the older copy's end count as those that it has",
+        file=_KEYS,
+        old="return max(part.last for _, part in newer) > max(part.last for _, part in older)",
+        new="return False",
     ),
     Mistake(
         name="key guard: equal counts prove equal records after a sweep",
@@ -103,5 +116,29 @@ MISTAKES: tuple[Mistake, ...] = (
         file="controller/tandem/controller/cli/maintain/retention.py",
         old="    if back < loaded.recovery.window:\n",
         new="    if back < loaded.recovery.window / 2:\n",
+    ),
+    Mistake(
+        name="restore vanished: a transaction is committed over a newer record",
+        file=_BACK,
+        old="            if self._lost.left == before:\n",
+        new="            if True:\n",
+    ),
+    Mistake(
+        name="restore vanished: a key that was written since the plan is overwritten",
+        file=_BACK,
+        old="            self.look()\n",
+        new="",
+    ),
+    Mistake(
+        name="restore vanished: own records of a transaction count as newer ones",
+        file=_BACK,
+        old="                if offset not in mine:\n",
+        new="                if True:\n",
+    ),
+    Mistake(
+        name="key guard: every loss is put down to a log start that moved",
+        file="controller/tandem/controller/status/health.py",
+        old="        if start > kept.positions[key].base.start\n",
+        new="        if start >= kept.positions[key].base.start\n",
     ),
 )

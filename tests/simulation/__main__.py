@@ -14,7 +14,9 @@ import os
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from support.lines import say
 
@@ -38,9 +40,9 @@ class Outcome:
     counts: dict[str, int]
 
 
-def play(seed: int, *, verbose: bool = False) -> Outcome:
+def play(seed: int, *, verbose: bool = False, accidents: bool = False) -> Outcome:
     lines: list[str] = []
-    world = World(seed, tell=lines.append if verbose else None)
+    world = World(seed, tell=lines.append if verbose else None, always=accidents)
     if verbose:
         patching.speak(world.say)
     failure = None
@@ -76,6 +78,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=1, help="the first one")
     parser.add_argument("--seed", type=int, help="run this one and print its history")
     parser.add_argument("--directed", action="store_true", help="run the histories that were thought out")
+    parser.add_argument("--accidents", action="store_true", help="logs lose keys by accident in each history")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--stop-after", type=int, default=10, help="stop after so many failures")
     arguments = parser.parse_args()
@@ -87,14 +90,19 @@ def main() -> int:
     gc.collect()
     gc.freeze()  # the modules stay
     if arguments.seed is not None:
-        outcome = play(arguments.seed, verbose=True)
+        outcome = play(arguments.seed, verbose=True, accidents=arguments.accidents)
         say("\n".join(outcome.lines))
         digest = hashlib.sha256("\n".join(outcome.lines).encode()).hexdigest()[:16]
         say(f"seed {outcome.seed}: {outcome.failure or 'the promise held'} (history {digest})")
         return 3 if outcome.failure else 0
     if arguments.directed:
         return directed(arguments.first, arguments.seeds)
-    return many(arguments.first, arguments.seeds, arguments.jobs, arguments.stop_after)
+    return many(
+        partial(play, accidents=arguments.accidents),
+        range(arguments.first, arguments.first + arguments.seeds),
+        jobs=arguments.jobs,
+        stop_after=arguments.stop_after,
+    )
 
 
 def directed(first: int, count: int) -> int:
@@ -111,13 +119,13 @@ def directed(first: int, count: int) -> int:
     return 3 if failed else 0
 
 
-def many(first: int, count: int, jobs: int, stop_after: int) -> int:
-    """Run `count` seeds and print figures and failures."""
+def many(play_one: Callable[[int], Outcome], seeds: range, *, jobs: int, stop_after: int) -> int:
+    """Run the seeds and print figures and failures."""
     began = time.perf_counter()
     totals: collections.Counter[str] = collections.Counter()
     failed = done = 0
     with multiprocessing.get_context("fork").Pool(jobs, maxtasksperchild=500) as pool:
-        for outcome in pool.imap_unordered(play, range(first, first + count), chunksize=4):
+        for outcome in pool.imap_unordered(play_one, seeds, chunksize=4):
             done += 1
             totals.update(outcome.counts)
             totals.update(
@@ -132,8 +140,8 @@ def many(first: int, count: int, jobs: int, stop_after: int) -> int:
                 if failed >= stop_after:
                     pool.terminate()
                     break
-            if done % 1000 == 0 and done < count:
-                sys.stderr.write(f"{done} of {count}, {time.perf_counter() - began:.0f} s, {failed} failed\n")
+            if done % 1000 == 0 and done < len(seeds):
+                sys.stderr.write(f"{done} of {len(seeds)}, {time.perf_counter() - began:.0f} s, {failed} failed\n")
     took = time.perf_counter() - began
     say(
         f"simulated {done} histories of two instances ({totals['virtual_s'] / 3600:.1f} h of virtual time) in"
@@ -144,6 +152,9 @@ def many(first: int, count: int, jobs: int, stop_after: int) -> int:
         f" store and {totals['undescribed']} without one on a topic,"
         f" {totals['promise']} changes of delete.retention.ms, {totals['cut']} truncations,"
         f" {totals['set back']} volumes set back to a snapshot,"
+        f" {totals['accident']} accidents in which keys vanished ({totals['vanished key']} that a copy had,"
+        f" {totals['kept key']} of them kept, {totals['released key']} released, {totals['written again']} written"
+        f" again, {totals['unprovable key']} not provable),"
         f" {totals['leaderless']} partitions"
         f" without a leader, {totals['damage']} records that can't be decoded, {totals['denied']} topics that may"
         f" not be read, {totals['recreate']} recreated topics, {totals['checkpoint']}"

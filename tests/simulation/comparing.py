@@ -46,6 +46,32 @@ def compare(
     """
     if found.records and found.records[0].offset < found.log_start:
         return f"{found.records[0]} lies below the start of the log, {found.log_start}"
+    invented = _never_held(partition, lineage, found)
+    if invented is not None:
+        return invented
+    truth = partition.state(found.upto, lineage)
+    for key, newest in truth.items():
+        got = found.newest.get(key)
+        if got is not None and got.offset == newest.offset:
+            continue
+        expected = _left_by_accidents(partition, lineage, newest) if newest in partition.vanished else newest
+        if expected is None or (got is not None and got.offset >= expected.offset):
+            continue
+        # `newest` and `expected` are one record, but after an accident.
+        if got is None and any(r.key == key and r.value is None for r in lineage[expected.offset : newest.offset + 1]):
+            continue
+        if expected.offset < max(partition.start, found.log_start):
+            continue
+        if _goes_on(partition, lineage, key, found.upto) and may_lack(expected):
+            continue  # compacted away before it was read: what superseded it lies above the end
+        if got is None:
+            return f"key {key} is lost: the log had {expected}"
+        return f"key {key} is stale: {got}, the log had {expected}"
+    extra = found.newest.keys() - truth.keys()
+    return f"keys {extra} are not in the log" if extra else None
+
+
+def _never_held(partition: Partition, lineage: list[Record], found: Restored) -> str | None:
     for record in found.records:
         if record.offset >= found.upto:
             break
@@ -55,22 +81,20 @@ def compare(
             return f"{record} is not what the log held: {there}"
         if there.txn in partition.aborted or there.control:
             return f"{record} was aborted"
-    truth = partition.state(found.upto, lineage)
-    for key, expected in truth.items():
-        got = found.newest.get(key)
-        if got is not None and got.offset == expected.offset:
-            continue
-        if expected.offset < max(partition.start, found.log_start):
-            continue
-        if got is None and expected.value is None:
-            continue
-        if _goes_on(partition, lineage, key, found.upto) and may_lack(expected):
-            continue  # compacted away before it was read: what superseded it lies above the end
-        if got is None:
-            return f"key {key} is lost: the log had {expected}"
-        return f"key {key} is stale: {got}, the log had {expected}"
-    extra = found.newest.keys() - truth.keys()
-    return f"keys {extra} are not in the log" if extra else None
+    return None
+
+
+def _left_by_accidents(partition: Partition, lineage: list[Record], newest: Record) -> Record | None:
+    """Return the newest record of a key that every reader was given if `newest` vanished, None if there is none.
+
+    What an accident took may be lacking, and what a cleaner had let go of because of that.
+    """
+    older = (r for r in reversed(lineage[: newest.offset]) if r.key == newest.key and not r.control)
+    for record in older:
+        lacking = record in partition.vanished or partition.lacks(record) or record.offset in partition.let_go
+        if record.txn not in partition.aborted and not lacking:
+            return record
+    return None
 
 
 def _goes_on(partition: Partition, lineage: list[Record], key: int, upto: int) -> bool:

@@ -17,6 +17,7 @@ from simulation.kafka import RECORD_BYTES, decode
 from simulation.patching import REWRITE_GRACE_MS
 from simulation.store import Store
 from tandem.backup_avro.record.record_spans import Span
+from tandem.backup_avro.selection.vanished_keys import EncodedBlock, PlainKeyTable
 from tandem.sink.read.skip import copied_records
 from tandem.sink.store import ObjectInfo
 from tandem.sink.store.chain import pins
@@ -114,6 +115,11 @@ class _Bodies:
             key, value, end = start + 12, start + 16, start + RECORD_BYTES
             gone = record.value is None
             yield (b"", start, record.offset, 0, 0, key, key, value, -1 if gone else value, value, end, end, end)
+
+    @staticmethod
+    def key_table() -> PlainKeyTable[EncodedBlock]:
+        """Return a table that reads simulated blocks."""
+        return PlainKeyTable(lambda block: [(s[2], block[0][s[6] : s[7]], s[8] >= 0) for s in _Bodies.spans(*block)])
 
 
 def wire() -> None:

@@ -24,13 +24,13 @@ from simulation.log import Cluster, Partition, Record
 from simulation.moments import Moments
 from simulation.readings import Readings
 from simulation.store import Bucket, Store
+from simulation.vanishing import Vanishing
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import Part, PartitionKey, StoredObject
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.documents.release import Release, decode_release
 from tandem.backup_avro.errors import DamagedError, RefusedError
 from tandem.backup_avro.record.varint import decode_long
-from tandem.backup_avro.selection.coverage import vanished_keys
 from tandem.backup_avro.selection.one_history import select_one_history
 from tandem.backup_avro.selection.restorable_state import PartitionSelection, Selection, Slice, select
 from tandem.sink.store.chain import pins
@@ -60,6 +60,7 @@ class Judge:
     cuts: Cuts = field(init=False)
     readings: Readings = field(init=False)
     moments: Moments = field(init=False)
+    vanishing: Vanishing = field(init=False)
     releases: list[tuple[Release, float]] = field(default_factory=list)
     window_ms: int = 0
     """What instances promise (`recovery.window`)."""
@@ -97,8 +98,15 @@ class Judge:
         self.reader = reader_of(self.bucket, self.pair)
         self.cuts = Cuts(self.cluster, self.bucket, self.reader, self.states, self._decode)
         self.readings = Readings(self.bucket, self.pair)
+        self.vanishing = Vanishing(self.cluster, self._held)
         self.moments = Moments(
-            self.bucket, self.pair, self._records, self._newest_first, self._as_of, self.cluster.exists
+            self.bucket,
+            self.pair,
+            self._records,
+            self._newest_first,
+            self._as_of,
+            self.cluster.exists,
+            self.vanishing.taken,
         )
 
     def states(self) -> list[Generation]:
@@ -130,7 +138,7 @@ class Judge:
             self._set_back(partition, key)
         watched = self.cut_off.setdefault(key, {})
         for record in lost:
-            if not record.control and record.txn not in partition.aborted:
+            if not record.control and record.txn not in partition.aborted and record not in partition.vanished:
                 watched[record._replace(txn=0)] = False
         self._judged.pop(key, None)
 
@@ -192,6 +200,7 @@ class Judge:
             self._beyond[key] = max(owed, default=0)
             watched = self.cut_off.get(key, {})
             held = {record for state in later if state.usable(key) for record in self._held(state, key)}
+            self.vanishing.released(key, held)
             watched.update(dict.fromkeys(watched.keys() - held, False))
 
     def _let_go(self, key: PartitionKey) -> int:
@@ -206,10 +215,12 @@ class Judge:
 
     def counts(self) -> dict[str, int]:
         """Return how often what was asked for by a person."""
+        self.vanishing.end()
         return (
             self.cuts.counts
             | self.readings.counts
             | self.moments.counts
+            | self.vanishing.counts
             | {"release": len(self.releases), "maintenance": self.pauses}
             | self.done
         )
@@ -261,7 +272,7 @@ class Judge:
             if offset:
                 self._partition(key, offset, chosen.get(key), selection, live)
         self._kept_what_was_cut(live)
-        self._said_no_loss(live)
+        self.vanishing.check(states, self._let_go)
         self.cuts.check(states)
         if self.robbed is None:  # a moment of what was taken away is no state any more
             self.moments.check(states)
@@ -391,7 +402,8 @@ class Judge:
         epochs = {s.positions[key].epoch for s in used}
         like = [s for s in live if s.usable(key) and key not in s.taints and {s.positions[key].epoch} == epochs]
         known = max(s.positions[key].log_start for s in (*used, *like))
-        if piece.log_start < known and len(partition.lineages) == 1:
+        # After an accident on a topic that only compacts, a copy that has what vanished rightly gives it.
+        if piece.log_start < known and len(partition.lineages) == 1 and not partition.vanished:
             raise ViolationError(f"{name} would be restored from {piece.log_start} on, but the log began at {known}")
         mark = (
             piece.end,
@@ -461,13 +473,6 @@ class Judge:
             missing -= {one for one in missing if one.offset < self._expired_below(key)}
             if missing:
                 raise ViolationError(f"confirmed records that were cut off are in no generation any more: {missing}")
-
-    def _said_no_loss(self, live: list[Generation]) -> None:
-        """Logs that were never cut lose no keys: whoever says so keeps a copy for nothing."""
-        for state in live:
-            wrong = vanished_keys(state).keys() - self.cut_off.keys()
-            if wrong:
-                raise ViolationError(f"generation {state.number} is kept for keys that never vanished: {wrong}")
 
     def _expired_below(self, key: PartitionKey) -> int:
         """Up to where a policy has deleted what the log held, in whatever history; 0 for a topic that only compacts."""

@@ -82,6 +82,8 @@ class Partition:
     """How often its brokers were started with other volumes. A reader sees no more of it than an ended connection."""
     set_back_to: list[int] = field(default_factory=list)
     """Where the log ended on the volumes that were put back, newest last."""
+    vanished: set[Record] = field(default_factory=set)
+    """What accidents took from all replicas, each record as its history has it; no newer record had superseded it."""
     former_end: int = 0
     """Below this, records have taken the offsets of others. They are told apart by values: there are no timestamps."""
 
@@ -285,6 +287,23 @@ class Partition:
         for replica in self.replicas.values():
             replica.records = {o: r for o, r in replica.records.items() if o >= self.start}
 
+    def there(self) -> list[Record]:
+        """Return what a consumer may be given by some replica, ascending: no open transaction, nothing aborted."""
+        found = {offset: r for replica in self.replicas.values() for offset, r in replica.records.items()}
+        return [
+            record
+            for offset, record in sorted(found.items())
+            if self.start <= offset < self.told and not record.control and record.txn not in self.aborted
+        ]
+
+    def lose(self, lost: list[Record], *, start: int = 0) -> None:
+        """An accident takes records from all replicas, and the log begins at `start` if that is higher than before."""
+        self.vanished.update(lost)
+        gone = {record.offset for record in lost}
+        self.start = max(self.start, min(start, self.told))
+        for replica in self.replicas.values():
+            replica.records = {o: r for o, r in replica.records.items() if o >= self.start and o not in gone}
+
     def lacks(self, record: Record) -> bool:
         """Whether a broker has let go of a record, or never had it in the present history."""
         return any(record.offset not in replica.records for replica in self.replicas.values())
@@ -362,6 +381,12 @@ class Cluster:
         )
         for number in range(topic.partitions):
             self.partitions[topic.topic_id, number].retention_s = retention_s
+
+    def set_policy(self, name: str, policy: str) -> None:
+        """Set `cleanup.policy` of a topic, if there is one."""
+        topic = self.topics.get(name)
+        if topic is not None:
+            self.topics[name] = replace(topic, config={**topic.config, "cleanup.policy": policy})
 
     def delete(self, name: str) -> None:
         topic = self.topics.pop(name)

@@ -13,7 +13,7 @@ Which moment of which handover or sweep follows from the chain's numbers alone, 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from simulation.comparing import ViolationError, restored
@@ -47,7 +47,8 @@ class Moments:
     """Judges one moment of some handovers, as soon as the former Active is sealed, and two of each sweep.
 
     `records` gives what is restored of a partition, `newest_first` what a restore compares of a slice, `content`
-    compares what is restored with the log, `exists` says of a topic id whether the cluster has it.
+    compares what is restored with the log, `exists` says of a topic id whether the cluster has it, `taken` which keys
+    of a partition an accident took a record of: copies may differ in those, whichever of them a restore is of.
     """
 
     bucket: Bucket
@@ -56,6 +57,7 @@ class Moments:
     newest_first: Records
     content: Callable[[PartitionKey, PartitionSelection], None]
     exists: Callable[[str], bool]
+    taken: Callable[[PartitionKey], Collection[int]]
     counts: dict[str, int] = field(default_factory=lambda: {"moment": 0, "united moment": 0, "sweep": 0})
     _reader: _OneByOne = field(init=False)
     _sealed: set[int] = field(default_factory=set)
@@ -114,7 +116,9 @@ class Moments:
         for piece in united.partitions:
             name = f"{piece.topic.name}-{piece.key.partition}"
             found = restored(name, self.records(piece), upto=piece.sound, log_start=piece.log_start)
-            told[name] = (piece.sound, sorted(record for record in found.newest.values() if record.value is not None))
+            taken = self.taken(piece.key)
+            newest = [one for one in found.newest.values() if one.value is not None and one.key not in taken]
+            told[name] = (piece.sound, sorted(newest))
         return told
 
     def _moment(self, live: list[Generation], at: int) -> FoundState:

@@ -44,6 +44,8 @@ from tandem.sink.store.chain.chain_writer import Identity
 PAIR = "orders"
 _NAMES = ("a", "b")
 _KEYS = 6
+_OTHER_KEY = _KEYS
+"""A key that is only written to a log whose last records vanished."""
 CHAOS_S = 80.0
 QUIET_S = 55.0
 _MORE_QUIET_S = 30.0
@@ -138,6 +140,7 @@ class Plan:
     undescribed: float = 0.0
     guarantee: float = 0.0
     volumes: float = 0.0
+    accident: float = 0.0
 
 
 @dataclass(slots=True)
@@ -188,6 +191,10 @@ class World:
     """Likewise, of what topics promise for tombstones."""
     volumes: Random = field(init=False)
     """Likewise, of volumes that are put back to a snapshot."""
+    accidents: Random = field(init=False)
+    """Likewise, of accidents: logs that lose keys without a tombstone."""
+    always: bool = False
+    """Whether there are accidents whatever the seed says."""
     operator: Operator = field(init=False)
     office: Office = field(init=False)
     open_txns: list[tuple[Partition, int, float]] = field(default_factory=list)
@@ -200,6 +207,7 @@ class World:
         self.rights = Random(f"rights {self.seed}")
         self.promises = Random(f"promises {self.seed}")
         self.volumes = Random(f"volumes {self.seed}")
+        self.accidents = Random(f"accidents {self.seed}")
         runtime.install(self.runtime)
         self.bucket = Bucket(self.runtime)
         self.judge = Judge(self.cluster, self.bucket, PAIR)
@@ -292,13 +300,16 @@ class World:
         self.plan.guarantee = 0.05 if self.promises.random() < 0.2 else 0.0
         # Markers and aborted records have no contents by which a log could be known again.
         self.plan.volumes = 0.02 if self.volumes.random() < 0.2 and not self.plan.transactions else 0.0
+        self.plan.accident = 0.04 if self.accidents.random() < 0.2 or self.always else 0.0
         answers = self.weather.answers = Random(f"answers {self.seed}")
         self.weather.withheld = 0.1 * (0.3 + answers.random()) if answers.random() < 0.35 else 0.0
         lasting = Random(f"withheld for long {self.seed}")
         self.weather.withheld_long = 0.6 if self.weather.withheld and lasting.random() < 0.5 else 0.0
         for name in _NAMES:
             self.clocks_s[name] = 0.5 * rng.random()
-        if not (self.plan.cut or self.plan.volumes or self.plan.recreate or self.plan.delete_topic):
+        if not (
+            self.plan.cut or self.plan.volumes or self.plan.recreate or self.plan.delete_topic or self.plan.accident
+        ):
             self.plan.release = 0.0  # nothing would be there to let go of
 
     # --- a history ----------------------------------------------------------------------------------------------------
@@ -379,6 +390,14 @@ class World:
             if txn in partition.open_txns:
                 partition.finish(txn, commit=False)
         self.open_txns.clear()
+        self._write_where_ends_vanished()
+
+    def _write_where_ends_vanished(self) -> None:
+        """No build skips the end of a log of which a copy has records, so turns wait for the next record there."""
+        for partition in self._partitions():
+            if any(record.offset > partition.last_readable() for record in partition.vanished):
+                self.values += 1
+                partition.append(_OTHER_KEY, self.values)
 
     def _chance(self, rate: float) -> bool:
         return rate > 0 and bool(self.random.random() < rate)
@@ -566,6 +585,8 @@ class World:
             self._cut_off(life)
         self.office.trouble(lambda: self._chance(plan.worker_crash))
         self._trouble_with_partitions()
+        if plan.accident:
+            self._accident()
         self._trouble_with_topics()
         self._commands()
         if self._chance(plan.wipe_messages):
@@ -722,6 +743,44 @@ class World:
                 self.say(f"{partition.topic_id[-2:]}-{partition.number} starts at {partition.start}")
         if partitions and self._chance(plan.damage):
             self._spoil(rng.choice(partitions))
+
+    def _accident(self) -> None:
+        """Mostly while a generation is built: what its scan finds then is neither the log before nor that after it."""
+        partitions, rng = self._partitions(), self.accidents
+        if partitions and rng.random() < self.plan.accident * (2.0 if self._is_building() else 0.5):
+            self._lose_keys(rng.choice(partitions))
+
+    def _lose_keys(self, partition: Partition) -> None:
+        """A log that only compacts loses keys: all below an offset, or some of the newest records.
+
+        The log's start moves (retention or DeleteRecords, in a spell of another policy that may be seen or not), or it
+        does not (a segment that is lost). Nobody lost a record that was written again.
+        """
+        rng = self.accidents
+        topic = next(one for one in self.cluster.topics.values() if one.topic_id == partition.topic_id)
+        records = partition.there()
+        if topic.policies != {"compact"} or partition.leaderless or len(partition.lineages) > 1 or not records:
+            return
+        newest = {record.key: record for record in records}
+        kind = rng.choice(("retention", "retention", "segment", "newest", "spell"))
+        if kind == "newest":
+            lost = rng.sample(list(newest.values()), rng.randint(1, len(newest)))
+            below = 0
+        else:
+            below = 1 + rng.choice((rng.choice(records).offset, partition.told - 1))
+            lost = [record for record in records if record.offset < below]
+        self.say(f"{partition.topic_id[-2:]}-{partition.number} loses {[r.offset for r in lost]} by accident ({kind})")
+        self._count("accident")
+        self.judge.vanishing.lost(partition, [record for record in lost if newest[record.key] is record])
+        partition.lose(lost, start=0 if kind in {"newest", "segment"} else below)
+        rest = rng.choice((0.0, 10.0, 40.0, 1000.0))  # else six keys are soon written again
+        of = (partition.topic_id, partition.number)
+        self.idle_from[of], self.idle_until[of] = self.runtime.now, self.runtime.now + rest
+        if kind == "spell":
+            self.cluster.set_policy(topic.name, "compact,delete")
+            self.runtime.at(
+                self.runtime.now + rng.choice((1.0, 8.0)), lambda: self.cluster.set_policy(topic.name, "compact")
+            )
 
     def _set_back(self, partition: Partition) -> None:
         """Volumes are put back to a snapshot, and as many others are written at once: offsets and epoch say nothing."""

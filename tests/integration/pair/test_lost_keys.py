@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from support.backups.witness import rows_of
 from support.clusters.topic_config import set_config
@@ -39,6 +39,28 @@ def lose_records(pair: Pair, bootstrap: str, topic: str, before: int) -> None:
     pair.wait("the log start is known", lambda: known(pair, topic)[1] == before)
     set_config(bootstrap, topic, {"cleanup.policy": "compact"})
     pair.wait("the policy is known", lambda: known(pair, topic)[0] == "compact")
+
+
+def write_one(bootstrap: str, topic: str, key: bytes, value: bytes) -> None:
+    """One record, acknowledged."""
+    producer = Producer({"bootstrap.servers": bootstrap})
+    producer.produce(topic, value, key, partition=0)
+    assert producer.flush(30) == 0
+
+
+def newest_values(bootstrap: str, topic: str) -> dict[bytes, bytes | None]:
+    """The newest committed value of each key that a consumer reads from the beginning to the end of partition 0."""
+    settings = {"bootstrap.servers": bootstrap, "group.id": "witness", "enable.partition.eof": True}
+    consumer = Consumer({**settings, "isolation.level": "read_committed", "enable.auto.commit": False})
+    consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+    found: dict[bytes, bytes | None] = {}
+    try:
+        while (message := consumer.poll(30)) is not None and message.error() is None:
+            found[message.key()] = message.value()
+    finally:
+        consumer.close()
+    assert message is not None, "the topic was not read to its end"
+    return found
 
 
 def cleared(pair: Pair) -> Generation | None:
@@ -78,11 +100,31 @@ def test_the_copy_that_alone_has_lost_keys_stays_until_it_is_released(
     (said,) = a.said("keys vanished from the log")
     assert (said["keys"], said["offsets"]) == (50, [10, 11, 12, 13, 14])
     problem = next(one for one in pair.status()["problems"] if one["fault"] == "keys vanished")
-    assert f"{hurt}-0" in problem["message"]
+    assert f"{hurt}-0 (50)" in problem["message"]
+    assert f"log starts have moved since ({hurt}-0 to 60)" in problem["message"]
     selection = select(pair.live(), number=1, wanted=lambda item: item.name == hurt, merge=False)
     lost = {row.key for row in rows_of(pair.store, selection)}
     assert lost == {b"key-%d" % number for number in range(100)}
     assert_all_stored(pair, bootstrap, [hurt, whole])
+
+    write_one(bootstrap, hurt, b"key-10", b"newer")
+    plan = pair.tandem("restore", "vanished", hurt, "--dry-run", "--show-keys", "-o", "json")
+    assert plan.returncode == 0, plan.stderr
+    (row,) = json.loads(plan.stdout)["partitions"]
+    assert (row["vanished"], row["newer"], row["restorable"], row["written"]) == (50, 1, 49, 0)
+    assert row["sample"] == [f"key-{number}" for number in range(11, 16)]
+    refused = pair.tandem("restore", "vanished", whole, "--yes")
+    assert (refused.returncode, "TDM-R136" in refused.stderr) == (5, True), refused.stderr
+    back = pair.tandem("restore", "vanished", hurt, "--yes", "-o", "json")
+    assert back.returncode == 0, back.stderr
+    assert json.loads(back.stdout)["partitions"][0]["written"] == 49
+    now = newest_values(bootstrap, hurt)
+    assert set(now) == {b"key-%d" % number for number in range(100)}
+    assert now[b"key-10"] == b"newer"
+    copied = {row.key: row.value for row in rows_of(pair.store, selection)}
+    assert {key: now[key] for key in lost - {b"key-10"}} == {key: copied[key] for key in lost - {b"key-10"}}
+    again = pair.tandem("restore", "vanished", hurt, "--yes", "-o", "json")
+    assert json.loads(again.stdout)["partitions"][0]["restorable"] == 0, again.stderr
 
     done = pair.tandem("release", hurt, "--yes", "-o", "json")
     assert done.returncode == 0, done.stderr

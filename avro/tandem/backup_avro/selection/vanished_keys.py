@@ -6,15 +6,18 @@ A key whose newest record in the older copy is a tombstone is no loss.
 
 `proves_losses` says which newer copy proves a loss: a tombstone that neither of the two has read must be impossible.
 `find_vanished_keys` compares the records within a given memory. Only keys of records that the newer copy lacks are
-remembered, in several passes if they are many. The keys themselves are compared, not hashes of them.
+remembered; whenever the memory is full of them, the newer copy is searched. The keys themselves are compared, not
+hashes of them.
 """
 
 from __future__ import annotations
 
-import math
+import heapq
+from array import array
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final, TypeAlias
+from dataclasses import dataclass, field
+from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
 from tandem.backup_avro.chain.entries import Part, PartitionKey, StoredObject, number_setting
 from tandem.backup_avro.chain.generation import Generation
@@ -27,29 +30,71 @@ _SHARE: Final = 0.8
 """The share of `delete.retention.ms` for which tombstones are taken to be there, as for a tail that was away."""
 _ENTRY_BYTES: Final = 160
 """The bytes that a remembered key takes beside its own at most: two objects and their place in a hash table."""
-_MOST_BITS: Final = 48
-_SHOWN: Final = 5
-_PRUNED_FROM: Final = 4096
+_MOST: Final = (1 << 63) - 1
 
+B = TypeVar("B")
+B_contra = TypeVar("B_contra", contravariant=True)
 Record: TypeAlias = tuple[int, bytes | None, bool]
 """Offset, key, and whether the record has a value."""
+EncodedBlock: TypeAlias = tuple[bytes, int]
+"""The uncompressed body of a block and the number of its records."""
 LivePart: TypeAlias = tuple[StoredObject, Part]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VanishedKeys:
-    """The number of keys that only the older copy has, and the offsets of the newest records of a few of them."""
+    """The number of keys that only the older copy has, and the offsets of the newest records of some of them."""
 
     count: int
     offsets: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CopyRecords:
+class CopyRecords(Generic[B]):
     """A copy of one partition: its live parts, and a function that reads a part as blocks of records, ascending."""
 
     parts: Sequence[LivePart]
-    read: Callable[[StoredObject, Part], Iterable[Sequence[Record]]]
+    read: Callable[[StoredObject, Part], Iterable[B]]
+
+
+class KeyTable(Protocol[B_contra]):
+    """Keys, each with the offset of a record, of blocks that the table can read. DamagedError if it can't."""
+
+    @property
+    def size(self) -> int:
+        """The bytes that the table takes."""
+        ...
+
+    @property
+    def lowest(self) -> int:
+        """An offset below which no key has its record."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def clear(self) -> None:
+        """Forget all keys."""
+        ...
+
+    def offsets(self, block: B_contra) -> array[int]:
+        """Return the offsets of all records of a block, in its order."""
+        ...
+
+    def add(self, block: B_contra, there: array[int]) -> None:
+        """Remember the newest of the records with a key and a value whose offset is not in `there`, which ascends."""
+        ...
+
+    def drop_newer(self, block: B_contra) -> None:
+        """Let go of each key of which the block has a record at the remembered offset or above."""
+        ...
+
+    def note(self, block: B_contra) -> None:
+        """Remember the newest record of each key, whether it has a value or is a tombstone."""
+        ...
+
+    def values(self) -> array[int]:
+        """Return the offsets of the keys whose record has a value."""
+        ...
 
 
 def compared_copy(older: Generation, all_generations: Iterable[Generation], key: PartitionKey) -> Generation | None:
@@ -99,61 +144,122 @@ def counts_prove(newer: Generation, older: Generation, key: PartitionKey) -> boo
     return key not in older.horizons and older.completed_at is not None and older.completed_at <= newer.claim.at
 
 
-def find_vanished_keys(older: CopyRecords, newer: CopyRecords, *, by_counts: bool, most_bytes: int) -> VanishedKeys:
+def find_vanished_keys(
+    older: CopyRecords[B],
+    newer: CopyRecords[B],
+    *,
+    table: KeyTable[B],
+    by_counts: bool,
+    most_bytes: int,
+    shown: int = 5,
+) -> VanishedKeys:
     """Return the keys whose newest record in `older` has a value and of which `newer` has neither it nor a newer one.
 
-    `by_counts`: ranges with equal numbers of records need not be read (`counts_prove`). At most about `most_bytes` of
-    memory hold keys: more keys than fit are looked at in further passes. Raises what `read` raises.
+    `by_counts`: ranges with equal numbers of records need not be read (`counts_prove`). `table` holds the keys of
+    records that `newer` lacks. When it has grown beyond `most_bytes`, `newer` is searched for them, and the table is
+    emptied: then `newer` is read once more for each table that was full, `older` is not. `shown`: for how many keys,
+    the oldest records first, offsets are returned. Raises what `read` raises.
     """
-    different = list(_different_ranges(older.parts, newer.parts, by_counts=by_counts))
-    found: list[int] = []
-    shares = [(0, 0)]
-    while shares:
-        bits, share = shares.pop()
-        lacking = _LackingKeys(bits, share, most_bytes)
-        for held, there in different:
-            for offset, key in _unmatched(older, held, newer, there):
-                lacking.add(key, offset)
-        shares += lacking.left
-        found += _vanished(older, newer, lacking.offsets)
-    return VanishedKeys(count=len(found), offsets=tuple(sorted(found)[:_SHOWN]))
+    search = _Search(older, newer, table, shown)
+    for held, there in _different_ranges(older.parts, newer.parts, by_counts=by_counts):
+        for block, last, offsets in _side_by_side(older, held, newer, there, table):
+            table.add(block, offsets)
+            search.last = last
+            if table.size > most_bytes:
+                search.settle()
+    search.settle()
+    return VanishedKeys(count=search.count, offsets=tuple(search.offsets))
 
 
-class _LackingKeys:
-    """The keys of records that the newer copy lacks, each with its last such offset, of one share of all keys.
+@dataclass(slots=True)
+class _Search(Generic[B]):
+    """What was found so far. `last` is the offset of the older copy up to which keys have been added."""
 
-    A share are the keys whose hash ends with `bits` given bits. If it grows too large, half of it is dropped, and named
-    in `left`.
-    """
+    older: CopyRecords[B]
+    newer: CopyRecords[B]
+    table: KeyTable[B]
+    shown: int
+    last: int = -1
+    count: int = 0
+    offsets: list[int] = field(default_factory=list)
 
-    def __init__(self, bits: int, share: int, most_bytes: int) -> None:
-        self._bits = bits
-        self._share = share
-        self._most = most_bytes
-        self._size = 0
-        self.offsets: dict[bytes, int] = {}
-        self.left: list[tuple[int, int]] = []
+    def settle(self) -> None:
+        """Find out which of the table's keys have vanished, and empty it."""
+        table = self.table
+        for block in self._from(self.newer):
+            table.drop_newer(block)
+            if not table:
+                break
+        if table:  # what is left ends with a value, or with a tombstone, in the older copy
+            for block in self._from(self.older):
+                table.note(block)
+        # A key whose newest record comes later is added again there, if the newer copy lacks that.
+        found = [offset for offset in table.values() if offset <= self.last]
+        self.count += len(found)
+        self.offsets = heapq.nsmallest(self.shown, [*self.offsets, *found])
+        table.clear()
 
-    def add(self, key: bytes, offset: int) -> None:
-        """Remember a record that the newer copy lacks."""
-        if not self._is_mine(key):
-            return
-        before = self.offsets.get(key)
-        if before is None:
-            self._size += len(key) + _ENTRY_BYTES
-        if before is None or offset > before:
-            self.offsets[key] = offset
-        while self._size > self._most and len(self.offsets) > 1 and self._bits < _MOST_BITS:
-            self._halve()
+    def _from(self, copy: CopyRecords[B]) -> Iterator[B]:
+        """Yield the blocks of all parts that may have records at or above the lowest offset in the table.
 
-    def _is_mine(self, key: bytes) -> bool:
-        return hash(key) & (1 << self._bits) - 1 == self._share
+        The newest part comes first: most keys of records that were removed have newer ones near the end.
+        """
+        for item, part in sorted(copy.parts, key=lambda one: -one[1].last):
+            if not self.table or part.last < self.table.lowest:
+                return
+            yield from copy.read(item, part)
 
-    def _halve(self) -> None:
-        self.left.append((self._bits + 1, self._share | 1 << self._bits))
-        self._bits += 1
-        self.offsets = {key: offset for key, offset in self.offsets.items() if self._is_mine(key)}
-        self._size = sum(len(key) + _ENTRY_BYTES for key in self.offsets)
+
+class PlainKeyTable(Generic[B]):
+    """`KeyTable` in plain Python. `records_of` reads a block."""
+
+    def __init__(self, records_of: Callable[[B], Iterable[Record]]) -> None:
+        self._records_of = records_of
+        self._offsets: dict[bytes, int] = {}
+        self.size = 0
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    @property
+    def lowest(self) -> int:
+        """See `KeyTable`."""
+        return min((max(offset, ~offset) for offset in self._offsets.values()), default=_MOST)
+
+    def clear(self) -> None:
+        """See `KeyTable`."""
+        self._offsets.clear()
+        self.size = 0
+
+    def offsets(self, block: B) -> array[int]:
+        """See `KeyTable`."""
+        return array("q", [offset for offset, _, _ in self._records_of(block)])
+
+    def add(self, block: B, there: array[int]) -> None:
+        """See `KeyTable`."""
+        known = set(there)
+        for offset, key, has_value in self._records_of(block):
+            if has_value and key is not None and offset not in known:
+                before = self._offsets.get(key)
+                self.size += len(key) + _ENTRY_BYTES if before is None else 0
+                self._offsets[key] = offset if before is None else max(before, offset)
+
+    def drop_newer(self, block: B) -> None:
+        """See `KeyTable`."""
+        for offset, key, _ in self._records_of(block):
+            if key is not None and offset >= self._offsets.get(key, _MOST):
+                del self._offsets[key]
+
+    def note(self, block: B) -> None:
+        """See `KeyTable`."""
+        for offset, key, has_value in self._records_of(block):
+            known = None if key is None else self._offsets.get(key)
+            if key is not None and known is not None and offset >= max(known, ~known):
+                self._offsets[key] = offset if has_value else ~offset
+
+    def values(self) -> array[int]:
+        """See `KeyTable`."""
+        return array("q", [offset for offset in self._offsets.values() if offset >= 0])
 
 
 def _different_ranges(
@@ -179,62 +285,37 @@ def _may_differ(older: list[LivePart], newer: list[LivePart], *, by_counts: bool
     held = sum(part.records for _, part in older)
     if held == sum(part.tombstones for _, part in older):
         return False
-    return not by_counts or held != sum(part.records for _, part in newer)
+    if not by_counts or held != sum(part.records for _, part in newer):
+        return True
+    # Only below the older copy's end are the records of the newer one a subset.
+    return max(part.last for _, part in newer) > max(part.last for _, part in older)
 
 
-def _unmatched(
-    older: CopyRecords, held: Iterable[LivePart], newer: CopyRecords, there: Iterable[LivePart]
-) -> Iterator[tuple[int, bytes]]:
-    """Yield offset and key of each record with a key and a value in `held` whose offset no record in `there` has.
+def _side_by_side(
+    older: CopyRecords[B],
+    held: Iterable[LivePart],
+    newer: CopyRecords[B],
+    there: Iterable[LivePart],
+    table: KeyTable[B],
+) -> Iterator[tuple[B, int, array[int]]]:
+    """Yield each block of `held`, its last offset, and the offsets in `there` at or above its first one, ascending.
 
-    Both are read forward, side by side. Records out of order are yielded although they are there: what follows finds
-    them.
+    Both are read forward, side by side. Offsets out of order may be missing; what follows finds their records.
     """
     blocks = (block for item, part in there for block in newer.read(item, part))
-    have: set[int] = set()
-    reached, limit = -1.0, _PRUNED_FROM
+    read: deque[array[int]] = deque()
     for item, part in held:
         for block in older.read(item, part):
-            last = block[-1][0] if block else -1
-            while reached < last:
+            mine = table.offsets(block)
+            if not mine:
+                continue
+            while not read or read[-1][-1] < mine[-1]:
                 other = next(blocks, None)
                 if other is None:
-                    reached = math.inf
-                elif other:
-                    have.update(offset for offset, _, _ in other)
-                    reached = other[-1][0]
-            for offset, key, has_value in block:
-                if has_value and key is not None and offset not in have:
-                    yield offset, key
-            if len(have) > limit:
-                have = {offset for offset in have if offset > last}
-                limit = max(_PRUNED_FROM, 2 * len(have))
-
-
-def _vanished(older: CopyRecords, newer: CopyRecords, lacking: dict[bytes, int]) -> Iterator[int]:
-    """Yield the offsets of the newest records of the keys in `lacking` that have vanished. Changes `lacking`."""
-    for block in _from(newer, lacking):
-        for offset, key, _ in block:
-            if key is not None and offset >= lacking.get(key, math.inf):
-                del lacking[key]
-        if not lacking:
-            return
-    # From here on the newest record of each key in `older`, as ~offset if it is a tombstone.
-    for block in _from(older, lacking):
-        for offset, key, has_value in block:
-            known = None if key is None else lacking.get(key)
-            if key is not None and known is not None and offset >= max(known, ~known):
-                lacking[key] = offset if has_value else ~offset
-    yield from (offset for offset in lacking.values() if offset >= 0)
-
-
-def _from(copy: CopyRecords, lacking: dict[bytes, int]) -> Iterator[Sequence[Record]]:
-    """Yield the blocks of all parts that may have records at or above the lowest offset in `lacking`.
-
-    The newest part comes first: most keys of records that were removed have newer ones near the end.
-    """
-    lowest = min(lacking.values(), default=math.inf)
-    for item, part in sorted(copy.parts, key=lambda one: -one[1].last):
-        if part.last < lowest:
-            return
-        yield from copy.read(item, part)
+                    break
+                offsets = table.offsets(other)
+                if offsets:
+                    read.append(offsets)
+            while read and read[0][-1] < mine[0]:
+                read.popleft()
+            yield block, mine[-1], sum(read, array("q"))

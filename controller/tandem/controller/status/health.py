@@ -163,10 +163,25 @@ def _keys_vanished(seen: PairView) -> Iterator[Problem]:
         yield Problem(
             fault=Fault.KEYS_VANISHED,
             message=f"{sum(found.values()):,} keys vanished from their topics without a tombstone: {where}; only "
-            f"generation {generation.number} still has them, and keeps them",
-            remedy=f"find out what deleted them; `tandem restore --generation {generation.number} --no-merge` restores "
-            "that copy to other topics; once nobody needs it, `tandem release TOPIC` lets it go",
+            f"generation {generation.number} still has them, and keeps them{_moved_starts(seen, generation, found)}",
+            remedy="find out what deleted them; `tandem restore vanished TOPIC` brings them back into it, and nothing "
+            "else; once nobody needs the copy, `tandem release TOPIC` lets it go",
         )
+
+
+def _moved_starts(seen: PairView, kept: Generation, keys: Iterable[PartitionKey]) -> str:
+    """Return what tells that retention or DeleteRecords took the keys: a log start that moved since `kept` began."""
+    starts = {
+        key: max(state.positions[key].log_start for state in seen.generations if key in state.positions) for key in keys
+    }
+    moved = [
+        f"{kept.name_of(key)} to {start}"
+        for key, start in sorted(starts.items())
+        if start > kept.positions[key].base.start
+    ]
+    if not moved:
+        return ""
+    return f"; log starts have moved since ({first_names(moved)}), as retention or DeleteRecords move them"
 
 
 def _wrong_cluster(seen: PairView) -> Iterator[Problem]:

@@ -8,7 +8,7 @@ what is left before it is used. All functions want the encoded topic and partiti
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcmp, memcpy, memset
 
 from tandem.sink.transcode._wire cimport (
@@ -51,6 +51,7 @@ cdef extern from "sha256.h" nogil:
     void tandem_sha_end(tandem_sha *sha, uint8_t *digest, int hardware)
 
 cdef int64_t INT_MAX = 0x7FFFFFFF
+cdef int64_t LONG_MAX = 0x7FFFFFFFFFFFFFFF
 cdef enum:
     DIGEST_SIZE = 32
     NO_PRODUCER_SIZE = 14  # id, epoch and sequence, all -1
@@ -1029,3 +1030,244 @@ def gathered(bytes keys, const int64_t[::1] begins, const uint32_t[::1] lengths)
             memcpy(to, data + begins[row], lengths[row])
             to += lengths[row]
     return found
+
+
+cdef packed struct Entry:
+    # A key in a table, followed by its bytes. The offset is ~offset for a tombstone, GONE for a key that was let go.
+    int64_t offset
+    uint32_t length
+
+cdef int64_t GONE = -0x7FFFFFFFFFFFFFFF - 1
+cdef size_t MOST_ENTRIES = <size_t>-1 >> 32
+cdef size_t UNIT = 4  # entries begin at multiples of it, so that 32 bits name their places
+
+
+cdef class KeyTable:
+    """Keys with an offset each, as `backup_avro.selection.vanished_keys.KeyTable` says, on bodies of blocks.
+
+    Keys and offsets lie one after the other in one buffer. A hash table of 8 bytes for each place names where, with half
+    of the key's hash. Methods that read a body return whether it is sound.
+    """
+
+    cdef uint64_t low, high
+    cdef Buffer entries
+    cdef uint64_t *places
+    cdef uint64_t mask
+    cdef uint64_t used
+    cdef int64_t left
+    cdef int64_t first
+
+    def __cinit__(self, bytes secret):
+        if len(secret) != 16:
+            raise ValueError("a secret has 16 bytes")
+        self.low, self.high = little(secret, 8), little(<const uint8_t *>secret + 8, 8)
+        memset(&self.entries, 0, sizeof(Buffer))
+        self.places = NULL
+        self.mask = self.used = self.left = 0
+        self.first = LONG_MAX
+
+    def __dealloc__(self):
+        self.clear()
+
+    cpdef clear(self):
+        """Forget all keys."""
+        free(self.entries.data)
+        free(self.places)
+        memset(&self.entries, 0, sizeof(Buffer))
+        self.places = NULL
+        self.mask = self.used = self.left = 0
+        self.first = LONG_MAX
+
+    def __len__(self):
+        return self.left
+
+    @property
+    def lowest(self):
+        """The lowest offset that was added."""
+        return self.first
+
+    @property
+    def size(self):
+        """The bytes that are in use."""
+        return self.entries.size + (8 * (self.mask + 1) if self.places != NULL else 0)
+
+    cdef Entry *at(self, uint64_t place) noexcept nogil:
+        return <Entry *>(self.entries.data + (<size_t><uint32_t>place - 1) * UNIT)
+
+    cdef uint64_t *find(self, const uint8_t *key, size_t length, uint64_t hashed) noexcept nogil:
+        """Return the place of a key, or the free one where it belongs."""
+        cdef uint64_t number = hashed & self.mask
+        cdef Entry *entry
+        while self.places[number]:
+            if self.places[number] >> 32 == hashed >> 32:
+                entry = self.at(self.places[number])
+                if entry.length == length and not memcmp(<uint8_t *>entry + sizeof(Entry), key, length):
+                    break
+            number = (number + 1) & self.mask
+        return &self.places[number]
+
+    cdef Verdict grow(self) noexcept nogil:
+        """Make room for one key more."""
+        cdef uint64_t size, number, old
+        cdef uint64_t *before = self.places
+        cdef Entry *entry
+        if before != NULL and 4 * (self.used + 1) <= 3 * (self.mask + 1):
+            return FINE
+        size = 1024 if before == NULL else 2 * (self.mask + 1)
+        self.places = <uint64_t *>calloc(size, 8)
+        if self.places == NULL:
+            self.places = before
+            return NO_MEMORY
+        old = 0 if before == NULL else self.mask + 1
+        self.mask = size - 1
+        for number in range(old):
+            if before[number]:
+                entry = self.at(before[number])
+                self.find(
+                    <uint8_t *>entry + sizeof(Entry),
+                    entry.length,
+                    sip_hash(<uint8_t *>entry + sizeof(Entry), entry.length, self.low, self.high),
+                )[0] = before[number]
+        free(before)
+        return FINE
+
+    cdef Verdict put(self, const Span *span) noexcept nogil:
+        """Remember a record of a key, if it is newer than the one that is remembered."""
+        cdef size_t length = <size_t>(span.key_end - span.key), taken
+        cdef uint64_t hashed = sip_hash(span.key, length, self.low, self.high)
+        cdef uint64_t *place
+        cdef Entry *entry
+        if self.grow() != FINE:
+            return NO_MEMORY
+        place = self.find(span.key, length, hashed)
+        if not place[0]:
+            taken = (sizeof(Entry) + length + UNIT - 1) // UNIT * UNIT
+            if self.entries.size // UNIT >= MOST_ENTRIES or make_room(&self.entries, taken) != FINE:
+                return NO_MEMORY
+            entry = <Entry *>(self.entries.data + self.entries.size)
+            entry.offset, entry.length = span.offset, <uint32_t>length
+            memcpy(<uint8_t *>entry + sizeof(Entry), span.key, length)
+            place[0] = hashed >> 32 << 32 | <uint64_t>(self.entries.size // UNIT + 1)
+            self.entries.size += taken
+            self.used += 1
+            self.left += 1
+        else:
+            entry = self.at(place[0])
+            if span.offset > entry.offset:
+                entry.offset = span.offset
+        self.first = min(self.first, span.offset)
+        return FINE
+
+    def add(self, const uint8_t[::1] data, int64_t count, bytes head, const int64_t[::1] there):
+        """Remember the records with a key and a value whose offset is not in `there`, which ascends."""
+        cdef Head wanted
+        cdef Span span
+        cdef const uint8_t *at
+        cdef const uint8_t *end
+        cdef Verdict verdict = FINE
+        cdef Py_ssize_t next_there = 0, known = there.shape[0]
+        if count <= 0 or not data.shape[0]:
+            return False
+        wanted.data, wanted.size = head, len(head)
+        at, end = &data[0], &data[0] + data.shape[0]
+        with nogil:
+            while count and verdict == FINE:
+                count -= 1
+                at = read(at, end, &wanted, &span)
+                if at == NULL:
+                    break
+                if span.key_at == NULL or span.value_at == NULL:
+                    continue
+                while next_there < known and there[next_there] < span.offset:
+                    next_there += 1
+                if next_there == known or there[next_there] != span.offset:
+                    verdict = self.put(&span)
+        if verdict != FINE:
+            raise MemoryError
+        return at == end
+
+    def drop_newer(self, const uint8_t[::1] data, int64_t count, bytes head):
+        """Let go of each key of which there is a record at its offset or above."""
+        return self._meet(data, count, head, True)
+
+    def note(self, const uint8_t[::1] data, int64_t count, bytes head):
+        """Remember the newest record of each key, and whether it is a tombstone."""
+        return self._meet(data, count, head, False)
+
+    cdef bint _meet(self, const uint8_t[::1] data, int64_t count, bytes head, bint dropping):
+        cdef Head wanted
+        cdef Span span
+        cdef const uint8_t *at
+        cdef const uint8_t *end
+        cdef uint64_t *place
+        cdef Entry *entry
+        cdef size_t length
+        if count <= 0 or not data.shape[0]:
+            return False
+        wanted.data, wanted.size = head, len(head)
+        at, end = &data[0], &data[0] + data.shape[0]
+        with nogil:
+            while count:
+                count -= 1
+                at = read(at, end, &wanted, &span)
+                if at == NULL:
+                    break
+                if span.key_at == NULL or span.offset < self.first or self.places == NULL:
+                    continue
+                length = <size_t>(span.key_end - span.key)
+                place = self.find(span.key, length, sip_hash(span.key, length, self.low, self.high))
+                if not place[0]:
+                    continue
+                entry = self.at(place[0])
+                if entry.offset == GONE or span.offset < max(entry.offset, ~entry.offset):
+                    continue
+                if dropping:
+                    entry.offset = GONE
+                    self.left -= 1
+                else:
+                    entry.offset = ~span.offset if span.value_at == NULL else span.offset
+        return at == end
+
+    def values(self):
+        """Return the offsets of the keys that are left and do not end with a tombstone, as bytes of int64."""
+        cdef Buffer found
+        cdef size_t at = 0
+        cdef Entry *entry
+        cdef Verdict verdict = FINE
+        memset(&found, 0, sizeof(Buffer))
+        try:
+            while at < self.entries.size:
+                entry = <Entry *>(self.entries.data + at)
+                if entry.offset >= 0:
+                    verdict = make_room(&found, 8)
+                    if verdict != FINE:
+                        raise MemoryError
+                    memcpy(found.data + found.size, &entry.offset, 8)
+                    found.size += 8
+                at += (sizeof(Entry) + entry.length + UNIT - 1) // UNIT * UNIT
+            return (<const char *>found.data)[: found.size] if found.size else b""
+        finally:
+            free(found.data)
+
+
+def offsets(const uint8_t[::1] data, int64_t count, bytes head):
+    """Return the offsets of all records of a body, as bytes of int64, or None if something is wrong."""
+    cdef Head wanted
+    cdef Span span
+    cdef const uint8_t *at
+    cdef const uint8_t *end
+    cdef int64_t number = 0
+    if count <= 0 or count > data.shape[0]:
+        return None
+    cdef bytes found = PyBytes_FromStringAndSize(NULL, 8 * count)
+    cdef int64_t *to = <int64_t *><char *>found
+    wanted.data, wanted.size = head, len(head)
+    at, end = &data[0], &data[0] + data.shape[0]
+    with nogil:
+        while number < count:
+            at = read(at, end, &wanted, &span)
+            if at == NULL:
+                break
+            to[number] = span.offset
+            number += 1
+    return found if at == end else None

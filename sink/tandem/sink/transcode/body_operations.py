@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from tandem.backup_avro.selection.vanished_keys import EncodedBlock, KeyTable
+
     Longs = NDArray[np.int64]
     Lengths = NDArray[np.uint32]
 
@@ -133,6 +135,10 @@ class BodyWorker(Protocol):
 
         The hashes are the lowest `bits` of SipHash-2-4 with a `secret` of 16 bytes.
         """
+        ...
+
+    def key_table(self) -> KeyTable[EncodedBlock]:
+        """Return an empty table of keys whose blocks are bodies, each with its number of records."""
         ...
 
     def gathered(self, keys: bytes, begins: Longs, lengths: Lengths) -> bytes:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import secrets
+from array import array
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from tandem.backup_avro.errors import DamagedError
 from tandem.backup_avro.record import version_1
@@ -18,6 +20,7 @@ from tandem.sink.transcode.batch import Compression
 from tandem.sink.transcode.body_operations import BodySurvey, BuiltBatch, HashState, KeyedRecords, NewestEqual
 
 if TYPE_CHECKING:
+    from tandem.backup_avro.selection.vanished_keys import EncodedBlock, KeyTable
     from tandem.sink.transcode.body_operations import Lengths, Longs
 
 #: A record begins with its topic (at most 249 bytes and their length) and partition.
@@ -147,6 +150,10 @@ class CompiledBodies:
         """See `BodyWorker.newest_equal`."""
         return NewestEqual(*_bodies.newest_equal(keys, begins, lengths, secret, bits))
 
+    def key_table(self) -> KeyTable[EncodedBlock]:
+        """See `BodyWorker.key_table`."""
+        return CompiledKeyTable()
+
     def gathered(self, keys: bytes, begins: Longs, lengths: Lengths) -> bytes:
         """See `BodyWorker.gathered`."""
         return _bodies.gathered(keys, begins, lengths)
@@ -171,6 +178,68 @@ class CompiledBodies:
         stamped = bytearray(data)
         _bodies.stamp(stamped, producer_id, producer_epoch, base_sequence, transactional)
         return stamped
+
+
+class CompiledKeyTable:
+    """`KeyTable` that takes about 25 bytes beside each key. Hashes have a random secret; the keys themselves decide."""
+
+    def __init__(self) -> None:
+        self._table = _bodies.KeyTable(secrets.token_bytes(16))
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    @property
+    def lowest(self) -> int:
+        """See `KeyTable.lowest`."""
+        return self._table.lowest
+
+    @property
+    def size(self) -> int:
+        """See `KeyTable.size`."""
+        return self._table.size
+
+    def clear(self) -> None:
+        """See `KeyTable.clear`."""
+        self._table.clear()
+
+    def offsets(self, block: EncodedBlock) -> array[int]:
+        """See `KeyTable.offsets`."""
+        found = _bodies.offsets(*block, _head(block))
+        return array("q", _sound(block, found) or b"")
+
+    def add(self, block: EncodedBlock, there: array[int]) -> None:
+        """See `KeyTable.add`."""
+        _sound(block, self._table.add(*block, _head(block), there))
+
+    def drop_newer(self, block: EncodedBlock) -> None:
+        """See `KeyTable.drop_newer`."""
+        _sound(block, self._table.drop_newer(*block, _head(block)))
+
+    def note(self, block: EncodedBlock) -> None:
+        """See `KeyTable.note`."""
+        _sound(block, self._table.note(*block, _head(block)))
+
+    def values(self) -> array[int]:
+        """See `KeyTable.values`."""
+        return array("q", self._table.values())
+
+
+_T = TypeVar("_T")
+
+
+def _sound(block: EncodedBlock, found: _T) -> _T:
+    """Return what compiled code has made of a block; DamagedError, as plain Python describes it, if that is nothing."""
+    if not found:
+        for _ in spans(*block):
+            pass
+        raise DamagedError("a block has records of several partitions", code="TDM-B048")
+    return found
+
+
+def _head(block: EncodedBlock) -> bytes:
+    place = _place(block[0][:_HEAD_BYTES])
+    return b"" if place is None else place[0]
 
 
 def _place(start: bytes) -> tuple[bytes, str, int] | None:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final
 from tandem.backup_avro.record import version_1
 from tandem.backup_avro.record.record_spans import Span, spans
 from tandem.backup_avro.record.version_1 import ConvertedBody, LayoutV1
+from tandem.backup_avro.selection.vanished_keys import EncodedBlock, KeyTable, PlainKeyTable
+from tandem.backup_avro.selection.vanished_keys import Record as KeyRecord
 from tandem.sink.transcode import avro_to_batch, content_hash
 from tandem.sink.transcode.batch import Compression, with_producer
 from tandem.sink.transcode.body_operations import (
@@ -81,6 +83,10 @@ class PlainBodies:
             array("I", [newest[key] for key in found]).tobytes(), array("Q", [hashes[key] for key in found]).tobytes()
         )
 
+    def key_table(self) -> KeyTable[EncodedBlock]:
+        """See `BodyWorker.key_table`."""
+        return PlainKeyTable(key_records)
+
     def gathered(self, keys: bytes, begins: Longs, lengths: Lengths) -> bytes:
         """See `BodyWorker.gathered`."""
         return b"".join(_keys_at(keys, begins, lengths))
@@ -100,6 +106,13 @@ class PlainBodies:
             base_sequence=base_sequence,
             transactional=transactional,
         )
+
+
+def key_records(block: EncodedBlock) -> Iterator[KeyRecord]:
+    """Yield the records of a body, as `PlainKeyTable` reads them."""
+    body, count = block
+    for span in spans(body, count):
+        yield span[2], body[span[6] : span[7]] if span[5] >= 0 else None, span[8] >= 0
 
 
 def keyed_records(body: bytes, count: int, below: int) -> KeyedRecords:

@@ -27,8 +27,8 @@ from tandem.backup_avro.record.container import (
 from tandem.backup_avro.selection.coverage import vanished_reason
 from tandem.backup_avro.selection.vanished_keys import (
     CopyRecords,
+    EncodedBlock,
     LivePart,
-    Record,
     compared_copy,
     counts_prove,
     find_vanished_keys,
@@ -69,7 +69,7 @@ class KeyGuard:
             results = self._results.setdefault(older.number, {})
             missing = [key for key in keys if key not in results]
             compared = {key: compared_copy(older, all_generations, key) for key in missing}
-            parts = {g.number: _parts_of(g, missing) for g in (older, *filter(None, compared.values()))}
+            parts = {g.number: parts_of(g, missing) for g in (older, *filter(None, compared.values()))}
             for key, newer in compared.items():
                 results[key] = None if newer is None else self._compare(key, older, newer, parts)
             unproven = [older.name_of(key) for key, newer in compared.items() if newer is None]
@@ -97,6 +97,7 @@ class KeyGuard:
         found = find_vanished_keys(
             CopyRecords(parts=parts[older.number].get(key, ()), read=partial(self._read_what_is_left, older)),
             CopyRecords(parts=parts[newer.number].get(key, ()), read=partial(self._read, newer)),
+            table=best_bodies().key_table(),
             by_counts=counts_prove(newer, older, key),
             most_bytes=self._most_bytes,
         )
@@ -113,7 +114,7 @@ class KeyGuard:
         )
         return vanished_reason(found.count, newer.number, found.offsets)
 
-    def _read_what_is_left(self, state: Generation, item: StoredObject, part: Part) -> Iterator[list[Record]]:
+    def _read_what_is_left(self, state: Generation, item: StoredObject, part: Part) -> Iterator[EncodedBlock]:
         """Yield as `_read`; nothing more of an object that is damaged, or still missing when chains were read again."""
         try:
             yield from self._read(state, item, part)
@@ -123,29 +124,31 @@ class KeyGuard:
                 raise
             _LOG.warning("an object of the generation to clear can't be read", object=item.key, error=error)
 
-    def _read(self, state: Generation, item: StoredObject, part: Part) -> Iterator[list[Record]]:
-        """Yield the records of a part, block by block."""
-        header = _header_of(state)
-        bodies = best_bodies()
-        at, size = part.start, _WINDOW
-        while at < part.end:
+    def _read(self, state: Generation, item: StoredObject, part: Part) -> Iterator[EncodedBlock]:
+        """Yield the blocks of a part."""
+        for block in read_blocks(self._store, state, item, part):
             if self._stop.is_set():
                 raise StoppedError("the process ends while keys are compared", code="TDM-B047")
-            data = read_range(self._store, item, at, min(part.end, at + size))
-            end = len(data) if at + len(data) >= part.end else data.rfind(header.sync) + len(header.sync)
-            if end < len(header.sync):  # no whole block
-                size *= 4
-                continue
-            for block in iter_blocks(data, header, 0, end):
-                body = decompress(block, header.codec)
-                yield [
-                    (offset, body[key_from:key_to] if key_at >= 0 else None, value_at >= 0)
-                    for _, _, offset, _, _, key_at, key_from, key_to, value_at, *_ in bodies.spans(body, block.count)
-                ]
-            at, size = at + end, _WINDOW
+            yield block
 
 
-def _parts_of(state: Generation, keys: Iterable[PartitionKey]) -> dict[PartitionKey, list[LivePart]]:
+def read_blocks(store: ObjectStore, state: Generation, item: StoredObject, part: Part) -> Iterator[EncodedBlock]:
+    """Yield the uncompressed blocks of a part of `state`. Raises DamagedError, the store's errors and those of keys."""
+    header = _header_of(state)
+    at, size = part.start, _WINDOW
+    while at < part.end:
+        data = read_range(store, item, at, min(part.end, at + size))
+        end = len(data) if at + len(data) >= part.end else data.rfind(header.sync) + len(header.sync)
+        if end < len(header.sync):  # no whole block
+            size *= 4
+            continue
+        for block in iter_blocks(data, header, 0, end):
+            yield decompress(block, header.codec), block.count
+        at, size = at + end, _WINDOW
+
+
+def parts_of(state: Generation, keys: Iterable[PartitionKey]) -> dict[PartitionKey, list[LivePart]]:
+    """Return the live parts of some partitions, each with its object."""
     found: dict[PartitionKey, list[LivePart]] = {key: [] for key in keys}
     for item, part in state.live_parts():
         if part.key in found:

@@ -16,6 +16,7 @@ from tandem.backup_avro.chain.entries import Base, Part, StoredObject
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.selection.vanished_keys import (
     CopyRecords,
+    PlainKeyTable,
     Record,
     VanishedKeys,
     compared_copy,
@@ -28,9 +29,21 @@ K = key()
 ROOMY = 1 << 20
 
 
+def compared(
+    older: CopyRecords[Sequence[Record]],
+    newer: CopyRecords[Sequence[Record]],
+    *,
+    by_counts: bool,
+    most_bytes: int = ROOMY,
+) -> VanishedKeys:
+    """What the comparison says, with a table in plain Python."""
+    table: PlainKeyTable[Sequence[Record]] = PlainKeyTable(lambda block: block)
+    return find_vanished_keys(older, newer, table=table, by_counts=by_counts, most_bytes=most_bytes)
+
+
 def copied(
     records: Sequence[Record], *, cuts: Sequence[int] = (), block: int = 3, log: list[int] | None = None
-) -> CopyRecords:
+) -> CopyRecords[Sequence[Record]]:
     """A copy with these records, whose parts end before the offsets of `cuts`. `log` gets the first offset read."""
     stretches: list[list[Record]] = [[]]
     bounds = sorted(cuts)
@@ -130,7 +143,7 @@ class History:
         """What the comparison says."""
         older = copied(self.older, cuts=self.cuts[0], block=self.block)
         newer = copied(self.newer, cuts=self.cuts[1], block=self.block)
-        return find_vanished_keys(older, newer, by_counts=by_counts, most_bytes=self.most)
+        return compared(older, newer, by_counts=by_counts, most_bytes=self.most)
 
 
 @given(st.integers(0, 1 << 32), st.booleans())
@@ -149,13 +162,22 @@ def test_a_log_that_is_only_cleaned_loses_no_key(seed: int) -> None:
 
 @given(st.lists(st.sampled_from([b"a", b"b", b"c", None]), max_size=30), st.data())
 def test_equal_counts_save_reading_and_change_nothing(names: list[bytes | None], data: st.DataObject) -> None:
-    """Of a newer copy that is a subset below the older one's end."""
+    """Of a newer copy that is a subset below the older one's end, though as many records follow as were lost."""
     older = [(offset, name, data.draw(st.booleans())) for offset, name in enumerate(names)]
     lost = data.draw(st.sets(st.sampled_from(range(len(names))))) if names else set()
     newer = [one for one in older if one[0] not in lost]
+    newer += [(30 + n, b"new", True) for n in range(data.draw(st.sampled_from([0, len(lost)])))]
     cuts = data.draw(st.lists(st.integers(0, 30), max_size=4))
-    found = find_vanished_keys(copied(older, cuts=cuts), copied(newer, cuts=cuts), by_counts=True, most_bytes=ROOMY)
+    found = compared(copied(older, cuts=cuts), copied(newer, cuts=cuts), by_counts=True, most_bytes=ROOMY)
     assert found.count == len(oracle(older, newer))
+
+
+def test_records_beyond_the_older_end_make_up_for_none_that_was_lost() -> None:
+    """Where a part of the newer copy lies across that end, as many of them as were lost prove nothing."""
+    records: list[Record] = [(offset, b"%d" % offset, True) for offset in range(10)]
+    newer = [one for one in records if one[0] != 3] + [(10, b"new", True)]
+    found = compared(copied(records, cuts=(5,)), copied(newer), by_counts=True)
+    assert found == VanishedKeys(count=1, offsets=(3,))
 
 
 def test_only_ranges_that_differ_are_read() -> None:
@@ -163,10 +185,10 @@ def test_only_ranges_that_differ_are_read() -> None:
     records: list[Record] = [(offset, b"%d" % offset, True) for offset in range(30)]
     log: list[int] = []
     older = copied(records, cuts=(10, 20), log=log)
-    same = find_vanished_keys(older, copied(records, cuts=(20,), log=log), by_counts=True, most_bytes=ROOMY)
+    same = compared(older, copied(records, cuts=(20,), log=log), by_counts=True, most_bytes=ROOMY)
     assert (same.count, log) == (0, [])
     newer = copied([one for one in records if one[0] != 25], cuts=(20,), log=log)
-    found = find_vanished_keys(older, newer, by_counts=True, most_bytes=ROOMY)
+    found = compared(older, newer, by_counts=True, most_bytes=ROOMY)
     assert found == VanishedKeys(count=1, offsets=(25,))
     assert set(log) == {20}
 
@@ -174,7 +196,7 @@ def test_only_ranges_that_differ_are_read() -> None:
 def test_the_number_of_remembered_keys_is_bounded() -> None:
     """A thousand keys in the memory of a few: all are found, each once."""
     records: list[Record] = [(offset, b"%d" % offset, True) for offset in range(1000)]
-    found = find_vanished_keys(copied(records, block=50), copied([]), by_counts=True, most_bytes=20_000)
+    found = compared(copied(records, block=50), copied([]), by_counts=True, most_bytes=20_000)
     assert found == VanishedKeys(count=1000, offsets=(0, 1, 2, 3, 4))
 
 

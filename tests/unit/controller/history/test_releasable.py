@@ -62,6 +62,16 @@ def test_what_clearing_left_for_good_can_be_released(reason: str) -> None:
     assert (found.partitions, found.through, found.why) == ((1,), 1, reason)
 
 
+def test_a_log_start_that_moved_is_named_as_a_cause_of_vanished_keys() -> None:
+    """Retention or DeleteRecords move it; accidents of brokers do not."""
+    store, one = covered(log_start=3)
+    one.clearing({one.key("t", 1): vanished_reason(3, 2, [0])})
+    (problem,) = (found for found in overview(sight(store)).problems if found.fault is Fault.KEYS_VANISHED)
+    assert problem.message.endswith(
+        "keeps them; log starts have moved since (t-1 to 3), as retention or DeleteRecords move them"
+    )
+
+
 def test_vanished_keys_are_told_of_until_they_are_released() -> None:
     """By `status` and `check`, by the metric, and by nothing once all is cleared."""
     store, one = covered()

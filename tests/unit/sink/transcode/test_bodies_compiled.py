@@ -10,6 +10,7 @@ import random
 import struct
 import sys
 import tracemalloc
+from array import array
 from pathlib import Path
 
 import numpy as np
@@ -247,6 +248,55 @@ def test_equal_keys_are_found_whatever_hashes_collide(
         hashes = [sip_hash(key, secret) % (1 << bits) for key in order]
         assert np.frombuffer(found.hashes, np.uint64).tolist() == hashes
         assert worker.gathered(b"".join(keys), begins, lengths) == b"".join(order)
+
+
+@settings(max_examples=200)
+@given(st.lists(logs(max_size=12), max_size=6), st.randoms(use_true_random=False))
+def test_both_tables_of_keys_hold_the_same(bodies: list[list[Record]], rng: random.Random) -> None:
+    """Whatever is added, let go of and noted, of blocks with null keys, tombstones, and keys that come again."""
+    plain, compiled = PLAIN.key_table(), COMPILED.key_table()
+    blocks = [(whole(records), len(records)) for records in bodies if records]
+    for block in blocks:
+        offsets = plain.offsets(block)
+        assert compiled.offsets(block) == offsets
+        there = array("q", sorted(rng.sample(offsets, rng.randint(0, len(offsets)))))
+        for table in (plain, compiled):
+            table.add(block, there)
+        assert len(plain) == len(compiled)
+        assert not len(plain) or compiled.lowest <= plain.lowest
+    for dropping in (True, False):
+        for block in rng.sample(blocks, rng.randint(0, len(blocks))):
+            for table in (plain, compiled):
+                (table.drop_newer if dropping else table.note)(block)
+        assert len(plain) == len(compiled)
+        assert sorted(plain.values()) == sorted(compiled.values())
+    for table in (plain, compiled):
+        table.clear()
+        assert (len(table), table.size, list(table.values())) == (0, 0, [])
+
+
+def test_many_keys_fit_a_table_and_its_size_is_told() -> None:
+    """Beyond its first places; ten bytes of a key take about 35."""
+    table = COMPILED.key_table()
+    records = [Record(topic=TOPIC, partition=PARTITION, offset=n, key=b"%010d" % n, value=b"") for n in range(5000)]
+    table.add((whole(records), len(records)), array("q", range(0, 5000, 2)))
+    assert sorted(table.values()) == list(range(1, 5000, 2))
+    assert 2500 * (12 + 10) <= table.size <= 2500 * 50
+    table.drop_newer((whole(records[:3000]), 3000))
+    assert sorted(table.values()) == list(range(3001, 5000, 2))
+
+
+def test_a_table_of_keys_refuses_a_damaged_block() -> None:
+    """As plain Python does."""
+    records = [Record(topic=TOPIC, partition=PARTITION, offset=n, key=b"k", value=b"") for n in range(3)]
+    other = encode(Record(topic="other", partition=PARTITION, offset=3))
+    for block in ((whole(records)[:-1], 3), (whole(records), 2), (whole(records), 4)):
+        for table in (PLAIN.key_table(), COMPILED.key_table()):
+            for read in (table.offsets, table.drop_newer, table.note, lambda b, t=table: t.add(b, array("q"))):
+                with pytest.raises(DamagedError):
+                    read(block)
+    with pytest.raises(DamagedError, match="several partitions"):
+        COMPILED.key_table().offsets((whole(records) + other, 4))
 
 
 @pytest.mark.parametrize(

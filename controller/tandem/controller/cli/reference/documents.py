@@ -22,6 +22,7 @@ from tandem.controller.cli.restore.adopt import RestoreAdopted
 from tandem.controller.cli.restore.begun import RestoreAbandoned, Restores
 from tandem.controller.cli.restore.drill import DrillDocument
 from tandem.controller.cli.restore.export import ExportDocument
+from tandem.controller.cli.restore.vanished import VanishedKeysDocument
 from tandem.controller.cli.restore.view import RestoreReportDocument
 from tandem.controller.cli.run.config import ConfigDocument
 from tandem.controller.coordination.topic_reader import TopicRecordDocument
@@ -69,6 +70,7 @@ DOCUMENTS: Final[Mapping[str, tuple[tuple[str, type], ...]]] = {
     "restore list": (("Restores", Restores),),
     "restore abandon": (("RestoreAbandoned", RestoreAbandoned),),
     "restore adopt": (("RestoreAdopted", RestoreAdopted),),
+    "restore vanished": (("VanishedKeys", VanishedKeysDocument),),
     "records": (("Records", RecordsDocument),),
     "export": (("Export", ExportDocument),),
     "verify": (("Verify", verify_plan.VerifyResult), ("Verify", verify_files.FilesResult), ("Verify", CompareResult)),

@@ -36,6 +36,7 @@ from tandem.controller.cli.restore.options import (
     shape_of,
     write_plan,
 )
+from tandem.controller.cli.restore.vanished import vanished
 from tandem.controller.cli.restore.view import show_plan, show_report, telling
 
 if TYPE_CHECKING:
@@ -75,6 +76,12 @@ app.command(
         "tandem restore adopt customers.restored -c a.yaml -o json",
     ),
 )(adopt)
+app.command(
+    epilog=examples(
+        "tandem restore vanished customers -c a.yaml --dry-run",
+        "tandem restore vanished customers -c a.yaml --yes -o json",
+    ),
+)(vanished)
 
 
 @app.callback(

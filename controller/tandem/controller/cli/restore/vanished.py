@@ -1,0 +1,200 @@
+"""`tandem restore vanished`: bring keys that vanished from a compacted topic back into it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from tandem.backup_avro.errors import RefusedError
+from tandem.controller.cli.options.consent import consent
+from tandem.controller.cli.options.invocation import ConfigOption, SetOption, load
+from tandem.controller.cli.output import output
+from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table
+
+if TYPE_CHECKING:
+    from tandem.controller.config import Config
+    from tandem.sink.kafka.cluster.admin import ClusterAdmin
+    from tandem.sink.store import ObjectStore
+    from tandem.spark_jobs.restore.vanished.find import KeptPartition, LostKeys
+    from tandem.spark_jobs.restore.vanished.live_log import LivePartition
+    from tandem.spark_jobs.restore.vanished.write_back import WriteBack
+
+_SAMPLE: Final = 5
+_HASH_DIGITS: Final = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VanishedPartition:
+    """What a partition lost, and what comes back of it.
+
+    `vanished` keys are in `kept_in` and not in `missing_in`, two generations. `newer` of them have a newer record in
+    the topic or in a newer copy, and are left as they are. `restorable` are to be written, `written` were. `sample`: of
+    a few of those, the first 12 digits of the SHA-256 of the key, or the key with --show-keys.
+    """
+
+    topic: str
+    partition: int
+    kept_in: int
+    missing_in: int
+    vanished: int
+    newer: int
+    restorable: int
+    written: int
+    sample: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VanishedKeysDocument:
+    """`tandem restore vanished`."""
+
+    pair: str
+    executed: bool
+    partitions: Sequence[VanishedPartition]
+
+
+def vanished(
+    context: typer.Context,
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="As `tandem status` names them.")],
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be written, and write nothing.")] = False,
+    show_keys: Annotated[bool, typer.Option("--show-keys", help="Show keys in clear, not by their hash.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+    output_: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Bring keys that vanished from a compacted topic without a tombstone back into the topic, and nothing else.
+
+    A key that has a newer record is left as it is, also if that is written meanwhile: each transaction is committed
+    only if no other producer wrote one of its keys before it. The copy that was kept stays until `tandem release`. A
+    run that was interrupted is repeated.
+
+    Exit code 5 if it is refused: no copy is kept for the topic's keys, no copy proves the loss any longer, the topic
+    was recreated, or there is no terminal and no --yes.
+    """
+    from tandem.controller.status.outside_view import (  # noqa: PLC0415 - S3 is slow to import
+        read_chains,
+        store_for_looking,
+    )
+    from tandem.sink.kafka.cluster.admin import ClusterAdmin  # noqa: PLC0415 - Kafka is slow to import
+    from tandem.sink.store.chain.chain_reader import ChainReader  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.restore.vanished.find import find_lost_keys, kept_partitions  # noqa: PLC0415 - likewise
+
+    settings = load(context, config, overrides)
+    with closing(store_for_looking(settings)) as store, ClusterAdmin(dict(settings.kafka.reveal())) as admin:
+        generations = read_chains(ChainReader(store, settings.pair)).generations
+        partitions = kept_partitions(generations, topics)
+        _require_same_topics(admin, partitions)
+        rows = []
+        for one in partitions:
+            newest = [g for g in generations if g.number > one.kept.number and g.usable(one.key)]
+            output.note(f"{one}: comparing generation {one.kept.number} with {one.missing_in.number} and the topic")
+            rows.append(_partition(settings, admin, find_lost_keys(store, one, newest), show_keys=show_keys))
+        planned = [row for row, _ in rows]
+        count = sum(row.restorable for row in planned)
+        if not dry_run and count:
+            for row in planned:
+                output.note(f"{row.topic}-{row.partition}: {row.restorable:,} of {row.vanished:,} keys come back")
+            consent(f"Write {count:,} records into {', '.join(sorted({row.topic for row in planned}))}?", yes=yes)
+            planned = [replace(row, written=_written(settings, store, admin, lost)) for row, lost in rows]
+    _show(VanishedKeysDocument(pair=settings.pair, executed=not dry_run, partitions=planned), output_)
+
+
+def _require_same_topics(admin: ClusterAdmin, partitions: Sequence[KeptPartition]) -> None:
+    """Raise RefusedError if a topic is not there, or is another one than lost the keys: offsets mean nothing then."""
+    names = sorted({one.topic for one in partitions})
+    there = {info.name: info.topic_id for info in admin.topics(names, denied={})}
+    for one in partitions:
+        if there.get(one.topic) != one.key.topic_id:
+            raise RefusedError(
+                f"topic {one.topic} is not the one that lost the keys (topic id {one.key.topic_id}): it was deleted or "
+                "recreated",
+                code="TDM-R137",
+                remedy=f"`tandem restore {one.topic} --generation {one.kept.number} --no-merge --suffix .restored` "
+                "restores the copy beside it",
+            )
+
+
+def _partition(
+    settings: Config, admin: ClusterAdmin, lost: LostKeys, *, show_keys: bool
+) -> tuple[VanishedPartition, LostKeys]:
+    with closing(_log(settings, admin, lost)) as log:
+        _write_back(settings, lost, log).look()
+    first = sorted((offset, key) for key, offset in lost.offsets.items())[:_SAMPLE]
+    sample = [
+        key.decode(errors="backslashreplace") if show_keys else hashlib.sha256(key).hexdigest()[:_HASH_DIGITS]
+        for _, key in first
+    ]
+    of = lost.partition
+    row = VanishedPartition(
+        topic=of.topic,
+        partition=of.key.partition,
+        kept_in=of.kept.number,
+        missing_in=of.missing_in.number,
+        vanished=lost.vanished,
+        newer=lost.vanished - len(lost.offsets),
+        restorable=len(lost.offsets),
+        written=0,
+        sample=sample,
+    )
+    return row, lost
+
+
+def _written(settings: Config, store: ObjectStore, admin: ClusterAdmin, lost: LostKeys) -> int:
+    """Write the keys of a partition, and return how many were written. The log is read again first."""
+    from tandem.spark_jobs.restore.vanished.find import lost_records  # noqa: PLC0415 - S3 is slow to import
+
+    with closing(_log(settings, admin, lost)) as log:
+        back = _write_back(settings, lost, log)
+        back.write(lost_records(store, lost))
+        return back.written
+
+
+def _log(settings: Config, admin: ClusterAdmin, lost: LostKeys) -> LivePartition:
+    from tandem.spark_jobs.restore.vanished.live_log import LivePartition  # noqa: PLC0415 - Kafka is slow to import
+
+    of = lost.partition
+    return LivePartition(dict(settings.kafka.reveal()), admin, of.topic, of.key.partition)
+
+
+def _write_back(settings: Config, lost: LostKeys, log: LivePartition) -> WriteBack:
+    from tandem.spark_jobs.restore.load.batch_producer import BatchProducer  # noqa: PLC0415 - Kafka is slow to import
+    from tandem.spark_jobs.restore.vanished.write_back import WriteBack  # noqa: PLC0415 - likewise
+
+    of = lost.partition
+
+    def open_producer() -> BatchProducer:
+        name = f"tandem-restore-vanished-{settings.pair}-{of.key.topic_id}-{of.key.partition}"
+        producer = BatchProducer(dict(settings.kafka.reveal()), name)
+        producer.init_transactions()
+        return producer
+
+    return WriteBack(lost, log, open_producer)
+
+
+def _show(found: VanishedKeysDocument, form: OutputFormat) -> None:
+    figures = ("vanished", "newer", "to restore", "written")
+    table = Table(
+        columns=("partition", "kept in", "missing in", *figures, "sample"),
+        rows=[
+            (
+                f"{row.topic}-{row.partition}",
+                row.kept_in,
+                row.missing_in,
+                f"{row.vanished:,}",
+                f"{row.newer:,}",
+                f"{row.restorable:,}",
+                f"{row.written:,}",
+                " ".join(row.sample),
+            )
+            for row in found.partitions
+        ],
+        right=frozenset({"kept in", "missing in", *figures}),
+    )
+    said = "the keys are back; the kept copies stay until `tandem release`" if found.executed else "nothing was written"
+    output.show(kind="VanishedKeys", body=found, output=form, tables=[table, said])

@@ -1,0 +1,145 @@
+"""The keys that vanished from the log of a partition, as the copy that was kept for them has them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Container, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from tandem.backup_avro.chain.entries import PartitionKey
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.errors import RefusedError
+from tandem.backup_avro.selection.coverage import vanished_keys
+from tandem.backup_avro.selection.vanished_keys import (
+    CopyRecords,
+    EncodedBlock,
+    LivePart,
+    compared_copy,
+    counts_prove,
+    find_vanished_keys,
+)
+from tandem.sink.store.object_store import ObjectStore
+from tandem.sink.transcode.implementation_choice import best_bodies
+from tandem.sink.write.key_guard import parts_of, read_blocks
+
+_TABLE_BYTES: Final = 256 << 20
+_ALL: Final = 1 << 62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptPartition:
+    """A partition that `kept` alone has keys of. `missing_in`: the first copy that proves that the log lost them."""
+
+    key: PartitionKey
+    topic: str
+    kept: Generation
+    missing_in: Generation
+
+    def __str__(self) -> str:
+        """Return topic and partition."""
+        return f"{self.topic}-{self.key.partition}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LostRecord:
+    """The record of a key that vanished: its offset in the log, and its bytes as the copy has them."""
+
+    offset: int
+    key: bytes
+    body: bytes
+
+
+@dataclass(slots=True, kw_only=True)
+class LostKeys:
+    """The keys of a partition to bring back, each with the offset of its last record.
+
+    `vanished`: how many the comparison before clearing has found, or more that are lost now.
+    """
+
+    partition: KeptPartition
+    offsets: dict[bytes, int]
+    vanished: int
+    left: int = field(default=0)
+    """How many keys `drop` has left as they are."""
+
+    def drop(self, key: bytes | None, offset: int) -> None:
+        """Leave a key as it is, if this record of the log is its last one that the copy has, or a newer one."""
+        if key is not None and offset >= self.offsets.get(key, _ALL):
+            del self.offsets[key]
+            self.left += 1
+
+
+def kept_partitions(generations: Collection[Generation], topics: Collection[str]) -> list[KeptPartition]:
+    """Return the partitions of `topics` that are kept for keys that vanished, of each partition the newest copy.
+
+    Raises RefusedError if one of the topics has none, or if no copy is left that proves that its log lost the keys.
+    """
+    found: dict[PartitionKey, KeptPartition] = {}
+    for state in sorted(generations, key=lambda one: one.number):
+        for key in vanished_keys(state):
+            name = state.topics[key.topic_id].name
+            if name not in topics:
+                continue
+            newer = compared_copy(state, generations, key)
+            if newer is None:
+                raise RefusedError(
+                    f"{name}-{key.partition}: generation {state.number} is kept for its keys, but no copy is left that "
+                    "proves which of them were not deleted since",
+                    code="TDM-R135",
+                    remedy=f"`tandem restore {name} --generation {state.number} --no-merge --suffix .restored` "
+                    "restores that copy beside the topic",
+                )
+            found[key] = KeptPartition(key=key, topic=name, kept=state, missing_in=newer)
+    missing = sorted(set(topics) - {one.topic for one in found.values()})
+    if missing:
+        raise RefusedError(
+            f"no copy is kept for keys that vanished of {', '.join(missing)}",
+            code="TDM-R136",
+            remedy="`tandem status` names the topics that lost keys",
+        )
+    return [found[key] for key in sorted(found)]
+
+
+def find_lost_keys(store: ObjectStore, partition: KeptPartition, newest: Sequence[Generation]) -> LostKeys:
+    """Return the keys that vanished, without those that one of the `newest` copies has a newer record of.
+
+    Raises the errors of the store and of keys, and DamagedError.
+    """
+    older, newer = _copy(store, partition.kept, partition.key), _copy(store, partition.missing_in, partition.key)
+    by_counts = counts_prove(partition.missing_in, partition.kept, partition.key)
+    table = best_bodies().key_table()
+    found = find_vanished_keys(older, newer, table=table, by_counts=by_counts, most_bytes=_TABLE_BYTES, shown=_ALL)
+    wanted = frozenset(found.offsets)
+    keys = {record.key: record.offset for record in _records_at(older, wanted)}
+    lost = LostKeys(
+        partition=partition, offsets=keys, vanished=max(found.count, vanished_keys(partition.kept)[partition.key])
+    )
+    lowest = min(wanted, default=0)
+    for state in newest:
+        copy = _copy(store, state, partition.key)
+        for item, part in copy.parts:
+            if part.last >= lowest:
+                for body, count in copy.read(item, part):
+                    for span in best_bodies().spans(body, count):
+                        if span[5] >= 0:
+                            lost.drop(body[span[6] : span[7]], span[2])
+    return lost
+
+
+def lost_records(store: ObjectStore, lost: LostKeys) -> Iterator[LostRecord]:
+    """Yield the records of the keys to bring back, in the order of the log. Raises as `find_lost_keys`."""
+    yield from _records_at(_copy(store, lost.partition.kept, lost.partition.key), frozenset(lost.offsets.values()))
+
+
+def _records_at(copy: CopyRecords[EncodedBlock], offsets: Container[int]) -> Iterator[LostRecord]:
+    for item, part in copy.parts:
+        for body, count in copy.read(item, part):
+            for span in best_bodies().spans(body, count):
+                if span[2] in offsets and span[5] >= 0:
+                    yield LostRecord(offset=span[2], key=body[span[6] : span[7]], body=body[span[1] : span[12]])
+
+
+def _copy(store: ObjectStore, state: Generation, key: PartitionKey) -> CopyRecords[EncodedBlock]:
+    parts: list[LivePart] = sorted(parts_of(state, [key])[key], key=lambda one: one[1].first)
+    return CopyRecords(parts=parts, read=partial(read_blocks, store, state))
