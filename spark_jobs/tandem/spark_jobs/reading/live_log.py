@@ -58,6 +58,11 @@ class LiveLog:
         """Return the current end offset of the log, for the fetcher's isolation level."""
         return self._fetcher.end_offsets([self._place])[self._place][0]  # type: ignore[index]  # as above
 
+    def jump_to(self, offset: int) -> None:
+        """Read on from `offset`, which lies at or above the log's start."""
+        self.at = offset
+        self._fetcher.seek(self._place, offset)
+
     def look_again(self) -> None:
         """Update `start` with the current log start offset."""
         self.start = max(self.start, self._first())
