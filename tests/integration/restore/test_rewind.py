@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Iterable
 from contextlib import redirect_stderr, redirect_stdout
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 from confluent_kafka import Producer
 from support.pairs.instances import QUICK, Pair, PairMaker
+from support.pairs.sessions import kill_session
 from support.restores.cases import ends_of, read_all
 
 from tandem.backup_avro.chain.entries import iso
@@ -106,7 +110,7 @@ def test_a_plan_names_what_became_of_each_key(kafka: KafkaServer, begun: tuple[P
     after = state_of(kafka.bootstrap, topic)
     ends = ends_of(kafka.bootstrap, topic)
 
-    plan, _ = tandem(pair, "rewind", topic, "--to", at)
+    plan, _ = tandem(pair, "rewind", topic, "--to", at, "--dry-run")
     assert plan["changes"] == {
         "changed": sum(before[key] != after[key] for key in before.keys() & after.keys()),
         "created": len(after.keys() - before.keys()),
@@ -116,21 +120,136 @@ def test_a_plan_names_what_became_of_each_key(kafka: KafkaServer, begun: tuple[P
     assert plan["planned"] == 90
     assert [part["head"] for part in plan["partitions"]] == ends
     assert all("key" not in one and len(one["hash"]) == 32 for one in plan["sample"])
-    shown, _ = tandem(pair, "rewind", topic, "--to", at, "--show-keys", "--key", "key-7")
+    shown, _ = tandem(pair, "rewind", topic, "--to", at, "--dry-run", "--show-keys", "--key", "key-7")
     assert [(one["key"], one["kind"], one["liveOffset"] is not None) for one in shown["sample"]] == [
         ("key-7", "changed", True)
     ]
     assert (shown["planned"], sum(part["leftOut"] for part in shown["partitions"])) == (1, 89)
-    bad, _ = tandem(pair, "rewind", topic, "--to", at, "--where", "header.writer=bad")
+    bad, _ = tandem(pair, "rewind", topic, "--to", at, "--dry-run", "--where", "header.writer=bad")
     assert (bad["planned"], bad["changes"]) == (85, {"changed": 51, "created": 16, "deleted": 18})
-    since, _ = tandem(pair, "rewind", topic, "--to", at, "--since", f"0={ends[0] - 2}")
+    since, _ = tandem(pair, "rewind", topic, "--to", at, "--dry-run", "--since", f"0={ends[0] - 2}")
     assert since["planned"] == sum(
         part["changes"]["changed"]["keys"] for part in since["partitions"] if part["partition"] == 0
     )
     assert since["planned"] == 1
     assert ends_of(kafka.bootstrap, topic) == ends
 
-    _, told = tandem(pair, "rewind", "no-such-topic", "--to", at, expected=ExitCode.REFUSED)
+    _, told = tandem(pair, "rewind", "no-such-topic", "--to", at, "--dry-run", expected=ExitCode.REFUSED)
     assert "TDM-R133" in told
-    _, told = tandem(pair, "rewind", topic, "--to", "1999-01-01T00:00:00Z", expected=ExitCode.USAGE)
+    _, told = tandem(pair, "rewind", topic, "--to", "1999-01-01T00:00:00Z", "--dry-run", expected=ExitCode.USAGE)
     assert "TDM-" in told
+
+
+class GoodWriter(threading.Thread):
+    """Writes values of some keys until it is stopped; `last` is what it wrote last of each."""
+
+    def __init__(self, bootstrap: str, topic: str, keys: range) -> None:
+        super().__init__(daemon=True)
+        self._bootstrap, self._topic, self._keys = bootstrap, topic, keys
+        self._stop_it = threading.Event()
+        self.last: dict[tuple[int, bytes], bytes] = {}
+
+    def run(self) -> None:
+        """Write a round each tenth of a second."""
+        count = 0
+        while not self._stop_it.wait(0.1):
+            count += 1
+            some = [(number, b"live-%d" % count) for number in self._keys if (number + count) % 3 == 0]
+            write(self._bootstrap, self._topic, some, by=b"good")
+            self.last |= {(number % PARTITIONS, b"key-%d" % number): value for number, value in some if value}
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop_it.set()
+        self.join()
+
+
+def damage(bootstrap: str, topic: str) -> None:
+    """What a bad writer does: changes, deletes and creates keys."""
+    write(bootstrap, topic, [(number, b"bad-%d" % number) for number in range(60)], by=b"bad")
+    write(bootstrap, topic, [(number, None) for number in range(100, 120)], by=b"bad")
+    write(bootstrap, topic, [(number, b"new") for number in range(300, 310)], by=b"bad")
+
+
+def test_damage_is_rewound_beside_a_writer_and_the_rewind_is_rewound(
+    kafka: KafkaServer, begun: tuple[Pair, str]
+) -> None:
+    """Exactly the keys of the plan get their former value; the other writer's keep theirs; then the damage is back."""
+    pair, topic = begun
+    before = state_of(kafka.bootstrap, topic)
+    at = moment_of(pair, kafka.bootstrap, topic)
+    damage(kafka.bootstrap, topic)
+    damaged = state_of(kafka.bootstrap, topic)
+    # 40 to 49 are damaged too, and are written during the rewind.
+    with GoodWriter(kafka.bootstrap, topic, range(40, 50)) as writer:
+        time.sleep(0.5)
+        _, told = tandem(pair, "rewind", topic, "--to", at, expected=ExitCode.REFUSED)
+        assert "TDM-C020" in told
+        report, told = tandem(pair, "rewind", topic, "--to", at, "--yes")
+    assert len(writer.last) == 10
+    after = state_of(kafka.bootstrap, topic)
+    assert {key: value for key, (value, _) in after.items() if key in writer.last} == writer.last
+    assert {key: one for key, one in after.items() if key not in writer.last} == {
+        key: one for key, one in before.items() if key not in writer.last
+    }
+    assert report["written"] + report["leftAlone"] == report["planned"]
+    assert report["written"] >= 85 - 10
+    assert report["checkpoint"] == f"rewind-{report['id']}"
+    again, _ = tandem(pair, "rewind", topic, "--to", at, "--dry-run", "--where", "header.writer=bad")
+    assert again["planned"] == 0
+
+    good = (1, b"key-1")  # written by a good writer after the rewind: stays
+    write(kafka.bootstrap, topic, [(1, b"good, and newer")], by=b"good")
+    undone, _ = tandem(pair, "rewind", topic, "--undo", report["id"], "--yes")
+    assert undone["stateCheckpoint"] == report["checkpoint"]
+    back = state_of(kafka.bootstrap, topic)
+    kept = {*writer.last, good}
+    assert {key: one for key, one in back.items() if key not in kept} == {
+        key: one for key, one in damaged.items() if key not in kept
+    }
+    assert back[good] == (b"good, and newer", (("writer", b"good"),))
+    redone, _ = tandem(pair, "rewind", topic, "--undo", undone["id"], "--yes")
+    assert redone["written"] == undone["written"] >= 84 - 10
+    final = state_of(kafka.bootstrap, topic)
+    assert {key: one for key, one in final.items() if key not in kept} == {
+        key: one for key, one in before.items() if key not in kept
+    }
+    _, told = tandem(pair, "rewind", topic, "--undo", "0123", "--yes", expected=ExitCode.USAGE)
+    assert "TDM-R141" in told
+
+
+def test_a_killed_rewind_is_repeated_and_both_are_rewound(kafka: KafkaServer, begun: tuple[Pair, str]) -> None:
+    """SIGKILL between transactions; the same command again; then the damage is back, key by key."""
+    pair, topic = begun
+    many = range(1000, 46_000)
+    write(kafka.bootstrap, topic, [(number, b"first-%d" % number) for number in many])
+    before = state_of(kafka.bootstrap, topic)
+    at = moment_of(pair, kafka.bootstrap, topic)
+    damage(kafka.bootstrap, topic)
+    write(kafka.bootstrap, topic, [(number, b"bad-%d" % number) for number in many], by=b"bad")
+    damaged = state_of(kafka.bootstrap, topic)
+
+    command = ["rewind", topic, "--to", at, "--yes", "-c", str(pair.config("a"))]
+    main = "from tandem.controller.cli.main import main; main()"
+    process = subprocess.Popen([sys.executable, "-c", main, *command], start_new_session=True)
+    prefix = f"{pair.name}/restores/rewind-"
+    try:
+        pair.wait("offsets are noted", lambda: len([*pair.store.list(prefix)]) > 4)
+    finally:
+        kill_session(process.pid)
+        process.wait()
+    [first] = {info.key.removeprefix(prefix).partition("/")[0] for info in pair.store.list(prefix)}
+    half = state_of(kafka.bootstrap, topic)
+    assert half not in (before, damaged)
+
+    report, _ = tandem(pair, "rewind", topic, "--to", at, "--yes")
+    assert state_of(kafka.bootstrap, topic) == before
+    assert (report["written"], report["leftAlone"]) == (report["planned"], 0)
+    assert 0 < report["planned"] < len(many)
+    tandem(pair, "rewind", topic, "--undo", report["id"], "--yes")
+    assert state_of(kafka.bootstrap, topic) == half
+    tandem(pair, "rewind", topic, "--undo", first, "--yes")
+    assert state_of(kafka.bootstrap, topic) == damaged

@@ -63,8 +63,12 @@ NOT_RUN: Final[Mapping[str, str]] = {
     "catch-up -c a.yaml --wait 1d --master spark://spark:7077 --range 5000000": (
         "needs a cluster of Spark, and a pair with scan.by: spark; test_catch_up.py has that pair"
     ),
-    "rewind orders --to 2026-05-04T10:00:00Z -c a.yaml": _REWOUND,
+    "rewind orders --to 2026-05-04T10:00:00Z --dry-run -c a.yaml": _REWOUND,
     "rewind orders --to '2h ago' --where header.writer=job-7 -c a.yaml": _REWOUND,
+    "rewind customers --to 2026-05-04T10:00:00Z --dry-run -c tandem.yaml": _REWOUND,
+    "rewind customers --to 2026-05-04T10:00:00Z -c tandem.yaml": _REWOUND,
+    "rewind customers --to '2h ago' --dry-run": _REWOUND,
+    "rewind orders --undo 4be1f20c77a90d35 -c a.yaml": _REWOUND,
 }
 
 LOOKING: Final = (

@@ -21,8 +21,10 @@ from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.reading.object_reader import StoreAddress, require_pair
 from tandem.spark_jobs.reading.task_objects import with_used_parts_only
 from tandem.spark_jobs.rewind.key_changes import EVERY_KEY, KeyChoice
+from tandem.spark_jobs.rewind.live_write import WriteTask, write_partition
 from tandem.spark_jobs.rewind.rewind_partition import RewindTask, plan_partition
-from tandem.spark_jobs.rewind.rewind_plan import PartitionRewind, RewindPlan
+from tandem.spark_jobs.rewind.rewind_plan import PartitionRewind, RewindPlan, RewindReport, WrittenPartition
+from tandem.spark_jobs.rewind.rewind_record import RewindRecord
 from tandem.spark_jobs.spark.job_progress import reporting
 from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
 from tandem.spark_jobs.spark.task_attempts import is_last
@@ -38,6 +40,7 @@ Tell = Callable[[int, int], None]
 
 _POLICY: Final = "cleanup.policy"
 _MAX_MESSAGE_BYTES: Final = "max.message.bytes"
+_Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
 
 
@@ -127,6 +130,42 @@ def planned_rewind(spark: SparkSession, request: RewindRequest, *, tell: Tell | 
         )
 
 
+def write_back(
+    spark: SparkSession, planned: PlannedRewind, record: RewindRecord, *, tell: Tell | None = None
+) -> RewindReport:
+    """Write the keys of the plan, within the block of `planned_rewind`. An error of a partition is in its result.
+
+    Keys whose newest record others have written since the plan was made are left alone, and counted.
+    """
+    plan = planned.plan
+    starts = {one.partition: one.log_start for one in plan.partitions if one.planned}
+    tasks = [
+        WriteTask(
+            compared=task,
+            log_start=starts[task.key.partition],
+            pair=plan.pair,
+            rewind=record.id,
+            max_message_bytes=planned.max_message_bytes,
+        )
+        for task in planned.tasks
+        if task.key.partition in starts
+    ]
+    return RewindReport(
+        id=record.id,
+        pair=plan.pair,
+        topic=plan.topic,
+        as_of=plan.as_of,
+        state_checkpoint=plan.checkpoint,
+        checkpoint=record.checkpoint,
+        planned=plan.planned,
+        partitions=tuple(run_tasks(spark, tasks, write_partition, _failed_write, tell)),
+    )
+
+
+def _failed_write(task: WriteTask, error: str) -> WrittenPartition:
+    return WrittenPartition(partition=task.compared.key.partition, error=error)
+
+
 def _selected(reader: ChainReader, topic: str, state_request: StateRequest) -> tuple[FoundState, Selection]:
     state = find_state(reader, state_request)
     return state, state.select(wanted=lambda found: found.name == topic, removed=False)
@@ -209,9 +248,9 @@ def _uncommitted(state: FoundState, selection: Selection) -> Iterator[str]:
 
 def run_tasks(
     spark: SparkSession,
-    tasks: Sequence[RewindTask],
-    work: Callable[[RewindTask], _Result],
-    failed: Callable[[RewindTask, str], _Result],
+    tasks: Sequence[_Task],
+    work: Callable[[_Task], _Result],
+    failed: Callable[[_Task, str], _Result],
     tell: Tell | None,
 ) -> list[_Result]:
     """Run each task in a Spark task of its own; return the results in the order of the tasks.
@@ -219,6 +258,8 @@ def run_tasks(
     An error that a retry would repeat becomes the partition's result by `failed`; so does any error at the last
     attempts: a partition without a leader must not end the others.
     """
+    if not tasks:
+        return []
     context = spark.sparkContext
     done = context.accumulator(0)
     with reporting(
@@ -229,10 +270,10 @@ def run_tasks(
 
 
 def _worked(
-    work: Callable[[RewindTask], _Result],
-    failed: Callable[[RewindTask, str], _Result],
+    work: Callable[[_Task], _Result],
+    failed: Callable[[_Task, str], _Result],
     done: Any,  # noqa: ANN401 - an accumulator
-    tasks: Iterable[RewindTask],
+    tasks: Iterable[_Task],
 ) -> Iterator[_Result]:
     for task in tasks:
         try:

@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from heapq import nsmallest
 from itertools import chain
-from typing import Final
 
 from tandem.backup_avro.chain.entries import PartitionKey
 from tandem.backup_avro.errors import TransientError
@@ -32,12 +31,9 @@ from tandem.spark_jobs.rewind.key_changes import (
     SeenKey,
     bucket_count,
 )
-from tandem.spark_jobs.rewind.rewind_plan import FiguresCount, PartitionRewind, SampleKey
+from tandem.spark_jobs.rewind.rewind_plan import SAMPLE, FiguresCount, PartitionRewind, SampleKey
 from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
 from tandem.spark_jobs.verify.compare_plan import shown
-
-#: Keys of one partition that are shown.
-SAMPLE: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

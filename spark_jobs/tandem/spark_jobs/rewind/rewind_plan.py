@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from tandem.backup_avro.chain.entries import iso
 from tandem.backup_avro.json_fields import NOT_IN_JSON, UNLESS_NONE, in_json
 from tandem.backup_avro.record.current import NO_TIMESTAMP
 from tandem.spark_jobs.rewind.key_changes import ChangeKind, KeyChange, shown_hash
+
+#: Keys of one partition that are shown.
+SAMPLE: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,3 +188,46 @@ def _keys(part: PartitionRewind, kind: ChangeKind) -> int:
 def errors_of(parts: Iterable[tuple[int, str | None]]) -> tuple[str, ...]:
     """Return the errors of partitions with their numbers."""
     return tuple(f"partition {number}: {error}" for number, error in parts if error is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenPartition:
+    """What was written in one partition. `left_alone`: keys of the plan that others wrote meanwhile."""
+
+    partition: int
+    written: int = 0
+    left_alone: int = 0
+    left_alone_sample: tuple[str, ...] = ()
+    seconds: float = 0.0
+    error: str | None = field(default=None, metadata=UNLESS_NONE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewindReport:
+    """`tandem rewind` when it has written. `id` is that of the rewind, `checkpoint` holds the state before it."""
+
+    id: str
+    pair: str
+    topic: str
+    as_of: str | None
+    state_checkpoint: str | None
+    checkpoint: str | None
+    planned: int
+    partitions: tuple[WrittenPartition, ...]
+
+    @property
+    @in_json
+    def written(self) -> int:
+        """The number of keys that were written."""
+        return sum(one.written for one in self.partitions)
+
+    @property
+    @in_json
+    def left_alone(self) -> int:
+        """The number of keys of the plan that others wrote meanwhile."""
+        return sum(one.left_alone for one in self.partitions)
+
+    @property
+    def errors(self) -> tuple[str, ...]:
+        """Why partitions were not written, or not as a whole."""
+        return errors_of((one.partition, one.error) for one in self.partitions)

@@ -174,8 +174,8 @@ def test_a_choice_leaves_out_keys_by_their_newest_record(seed: int) -> None:
         "until": ({0: until}, lambda item: item.offset < until),
         "header": ((name, value), lambda item: (name, value) in item.headers),
         "within": (
-            {0: ((since, since + 3), (until, until))},
-            lambda item: item.offset in {*range(since, since + 4), until},
+            {0: ((since - 3, since - 1), (until, until))},
+            lambda item: item.offset in {*range(since - 3, since), until},
         ),
     }
     for some in ([], *([one] for one in conditions), [*conditions], ["since", "until"]):

@@ -42,7 +42,7 @@ from tandem.spark_jobs.catch_up.job import CatchUpResult
 from tandem.spark_jobs.connector import verify_files
 from tandem.spark_jobs.restore.groups.restore_groups import RestoreGroups, RestoreGroupsRolledBack
 from tandem.spark_jobs.restore.prepare.prepare import RestorePlanDocument
-from tandem.spark_jobs.rewind.rewind_plan import RewindPlan
+from tandem.spark_jobs.rewind.rewind_plan import RewindPlan, RewindReport
 from tandem.spark_jobs.verify import verify_plan
 from tandem.spark_jobs.verify.compare_keys import CompareResult
 
@@ -70,7 +70,7 @@ DOCUMENTS: Final[Mapping[str, tuple[tuple[str, type], ...]]] = {
     "restore list": (("Restores", Restores),),
     "restore abandon": (("RestoreAbandoned", RestoreAbandoned),),
     "restore adopt": (("RestoreAdopted", RestoreAdopted),),
-    "rewind": (("Rewind", RewindPlan),),
+    "rewind": (("Rewind", RewindPlan), ("Rewind", RewindReport)),
     "records": (("Records", RecordsDocument),),
     "export": (("Export", ExportDocument),),
     "verify": (("Verify", verify_plan.VerifyResult), ("Verify", verify_files.FilesResult), ("Verify", CompareResult)),

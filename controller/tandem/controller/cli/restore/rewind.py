@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -12,33 +12,41 @@ import typer
 from tandem.backup_avro.chain.entries import iso
 from tandem.backup_avro.errors import ConfigError, ExitCode
 from tandem.backup_avro.selection.moments import parse_moment
+from tandem.controller.cli.handover.checkpoint import conclude, follow
 from tandem.controller.cli.inspect.records import key_bytes
 from tandem.controller.cli.options import backup_place
-from tandem.controller.cli.options.durations import moment_text
+from tandem.controller.cli.options.consent import asker, consent
+from tandem.controller.cli.options.durations import moment_text, span
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption, load
 from tandem.controller.cli.options.key_format import KeyFormat
 from tandem.controller.cli.options.spark_master import MasterOption
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.examples import examples
 from tandem.controller.cli.output.output import OutputFormat, OutputOption
-from tandem.controller.cli.restore.rewind_view import show_rewind_plan
+from tandem.controller.cli.restore.rewind_view import describe_rewind_plan, show_rewind_plan, show_rewind_report
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from tandem.controller.config import Config
     from tandem.spark_jobs.rewind.job import RewindRequest
+    from tandem.spark_jobs.rewind.rewind_plan import RewindPlan
+    from tandem.spark_jobs.rewind.rewind_record import RewindRecord
     from tandem.spark_jobs.state.wanted_state import StateRequest
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 _OFFSET: Final = re.compile(r"(\d{1,9})=(\d{1,18})")
 _NAMED: Final = 5
+_CHECKPOINT_MS: Final = 600_000
 _HEADER: Final = re.compile(r"header\.([^=]+)=(.*)", re.DOTALL)
 
 
 @app.command(
     epilog=examples(
-        "tandem rewind orders --to 2026-05-04T10:00:00Z -c a.yaml",
+        "tandem rewind orders --to 2026-05-04T10:00:00Z --dry-run -c a.yaml",
         "tandem rewind orders --to '2h ago' --where header.writer=job-7 -c a.yaml",
+        "tandem rewind orders --undo 4be1f20c77a90d35 -c a.yaml",
     )
 )
 def rewind(
@@ -77,21 +85,46 @@ def rewind(
         str | None,
         typer.Option("--where", metavar="header.NAME=VALUE", help="Only keys whose newest record has this header."),
     ] = None,
+    undo: Annotated[
+        str | None,
+        typer.Option(
+            "--undo", metavar="ID", help="Rewind that rewind: what it wrote, as far as nobody has written it since."
+        ),
+    ] = None,
+    without_checkpoint: Annotated[
+        bool,
+        typer.Option("--without-checkpoint", help="Make no checkpoint first: the rewind can't be rewound then."),
+    ] = False,
+    keep: Annotated[
+        str, typer.Option("--keep", metavar="DURATION", help="Delete the checkpoint after this time.")
+    ] = "7d",
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and change nothing.")] = False,
     show_keys: Annotated[bool, typer.Option("--show-keys", help="Show keys in the clear, not by their hash.")] = False,
     master: MasterOption = "local[*,4]",
     output_: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Compare a live topic with its state at a moment, key by key, and show which keys were changed since.
+    """Bring the keys of a live topic back to their values at a moment: compare, show the plan, ask, write.
 
-    Exit code 0 if the plan is complete, 3 if a partition could not be compared, 5 if the topic is refused: it was
-    created again, has another number of partitions, is not compacted, or the backup does not hold the moment.
+    Written are exactly the keys that differ: the old value and headers, or a tombstone for keys that did not exist. A
+    key that another producer writes meanwhile is left alone and counted. A checkpoint is made first, so that the rewind
+    can be rewound itself (--undo). A run that was interrupted is repeated by giving the same command again.
+
+    Exit code 0 also if keys were left alone, 3 if a partition could not be compared or written, 5 if it is refused: the
+    topic was created again, has another number of partitions or is not compacted, the backup does not hold the moment,
+    or there is no terminal and no --yes.
     """
-    from tandem.spark_jobs.rewind.job import planned_rewind  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.spark_jobs.rewind.job import planned_rewind, write_back  # noqa: PLC0415 - loaded when the command runs, not for --help
     from tandem.spark_jobs.spark.session import session  # noqa: PLC0415 - likewise
 
     conditions = _Conditions(key=key or (), key_format=key_format, since=since or (), until=until, where=where)
     settings = load(context, config, overrides)
-    request = _request(settings, topic, conditions, _state(to, checkpoint, generation), show_keys=show_keys)
+    keeping = span("--keep", keep)
+    state = _state(to, checkpoint, generation) if undo is None else None
+    request = _request(settings, topic, conditions, state, show_keys=show_keys)
+    if undo is not None:
+        _refuse_with_undo({"--to": to, "--checkpoint": checkpoint, "--generation": generation})
+        request = _undoing(request, undo)
     output.note(f"comparing {topic} with the backup of pair {settings.pair} on {master}")
     with (
         session(master, name=f"tandem rewind {topic}") as spark,
@@ -99,9 +132,20 @@ def rewind(
     ):
         for warning in planned.plan.warnings:
             output.warn(warning)
-        show_rewind_plan(planned.plan, output_)
-        if planned.plan.errors:
-            raise typer.Exit(ExitCode.UNHEALTHY)
+        plan = planned.plan
+        if dry_run or plan.errors or not plan.planned:
+            show_rewind_plan(plan, output_)
+            if plan.errors:
+                raise typer.Exit(ExitCode.UNHEALTHY)
+            return
+        describe_rewind_plan(plan, output_)
+        consent(f"Write {plan.planned:,} keys of {topic} back?", yes=yes)
+        record = _begun(settings, plan, None if without_checkpoint else keeping)
+        output.note(f"rewind {record.id} begins")
+        report = write_back(spark, planned, record, tell=_tell_partitions)
+    show_rewind_report(report, output_)
+    if report.errors:
+        raise typer.Exit(ExitCode.UNHEALTHY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +160,7 @@ class _Conditions:
 
 
 def _request(
-    settings: Config, topic: str, conditions: _Conditions, state_request: StateRequest, *, show_keys: bool
+    settings: Config, topic: str, conditions: _Conditions, state_request: StateRequest | None, *, show_keys: bool
 ) -> RewindRequest:
     """Return the request of the options. ConfigError for one that can't be understood."""
     from tandem.controller.instance.wiring import store_settings  # noqa: PLC0415 - loaded when the command runs, not for --help
@@ -124,6 +168,7 @@ def _request(
     from tandem.spark_jobs.rewind.job import RewindRequest  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.rewind.key_changes import KeyChoice, hash_key  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.state.wanted_state import StateRequest  # noqa: PLC0415 - likewise
 
     keys = [key_bytes(text, conditions.key_format) for text in conditions.key]
     since, offsets = _since(conditions.since)
@@ -137,7 +182,7 @@ def _request(
         pair=settings.pair,
         cluster=ClusterAddress(props=dict(settings.kafka.reveal()), batch_limit=settings.memory.largest_batch),
         topic=topic,
-        state_request=state_request,
+        state_request=state_request or StateRequest(),
         since=since,
         until=until,
         choice=KeyChoice(
@@ -183,6 +228,80 @@ def _header(text: str) -> tuple[str, bytes]:
             f"--where {text!r} is not header.NAME=VALUE", code="TDM-R139", remedy="e.g. --where header.writer=job-7"
         )
     return header_choice(found[1], found[2])
+
+
+def _refuse_with_undo(given: Mapping[str, object]) -> None:
+    named = [option for option, value in given.items() if value is not None]
+    if named:
+        raise ConfigError(
+            f"{' and '.join(named)} not allowed with --undo",
+            code="TDM-R146",
+            remedy="leave it out: --undo names the state",
+        )
+
+
+def _undoing(request: RewindRequest, rewind_id: str) -> RewindRequest:
+    """Return the request that rewinds a rewind: to its checkpoint, and only keys whose newest record it wrote."""
+    from tandem.spark_jobs.rewind.rewind_record import find_record, written_offsets  # noqa: PLC0415 - when it runs
+    from tandem.spark_jobs.state.wanted_state import StateRequest  # noqa: PLC0415 - likewise
+
+    store = request.address.open()
+    record = find_record(store, request.pair, rewind_id)
+    if record.topic != request.topic or record.checkpoint is None:
+        why = f"was of {record.topic}" if record.topic != request.topic else "was made without a checkpoint"
+        raise ConfigError(
+            f"rewind {rewind_id} {why}", code="TDM-R147", remedy="name its topic, or a moment before it with --to"
+        )
+    return replace(
+        request,
+        state_request=StateRequest(checkpoint=record.checkpoint),
+        choice=replace(request.choice, within=written_offsets(store, request.pair, rewind_id)),
+        choice_texts=[*request.choice_texts, f"a newest record by rewind {rewind_id}"],
+    )
+
+
+def _begun(settings: Config, plan: RewindPlan, keep: timedelta | None) -> RewindRecord:
+    """Make a checkpoint that is kept for `keep` (None: make none), put the record of a new rewind, and return it.
+
+    The checkpoint comes after the comparison and before the first record: of each key that the rewind writes, nobody
+    has written in between, so it holds the value that the rewind replaces.
+    """
+    from tandem.controller.status.checkpoint_view import CheckpointStatusReader, draft, hint  # noqa: PLC0415 - Kafka and S3 are slow to import
+    from tandem.controller.status.outside_view import store_for_looking  # noqa: PLC0415 - likewise
+    from tandem.sink.store.chain import checkpoints  # noqa: PLC0415 - likewise
+    from tandem.sink.store.chain.chain_writer import now_ms  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.rewind.rewind_record import RewindRecord, new_rewind_id, put_record  # noqa: PLC0415 - likewise
+
+    store = store_for_looking(settings)
+    try:
+        rewind_id = new_rewind_id()
+        if keep is not None:
+            wanted = draft(
+                settings,
+                store,
+                checkpoint_id=f"rewind-{rewind_id}",
+                lifetime_ms=_CHECKPOINT_MS,
+                keep_ms=round(keep.total_seconds() * 1000) + _CHECKPOINT_MS,
+                by=asker(),
+                reason=f"before the rewind of {plan.topic}",
+            )
+            output.note(f"making checkpoint {wanted.id}: the Active completes it with its next flush")
+            checkpoints.put_request(store, wanted)
+            hint(settings, store, wanted)  # without the hint it is noticed within a minute
+            conclude(follow(CheckpointStatusReader(store, settings.pair, by=asker()), wanted.id, wait=True))
+        record = RewindRecord(
+            id=rewind_id,
+            pair=plan.pair,
+            topic=plan.topic,
+            topic_id=plan.topic_id,
+            at=now_ms(store),
+            by=asker(),
+            checkpoint=None if keep is None else f"rewind-{rewind_id}",
+        )
+        put_record(store, record)
+    finally:
+        store.close()
+    return record
 
 
 def _tell_partitions(done: int, of: int) -> None:

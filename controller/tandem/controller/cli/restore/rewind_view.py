@@ -9,14 +9,44 @@ from tandem.controller.cli.output import output
 from tandem.controller.cli.output.output import OutputFormat, Table
 
 if TYPE_CHECKING:
-    from tandem.spark_jobs.rewind.rewind_plan import PartitionRewind, RewindPlan
+    from tandem.spark_jobs.rewind.rewind_plan import PartitionRewind, RewindPlan, RewindReport
 
 _SHOWN = 50
+_HASHES = 5
 
 
 def show_rewind_plan(plan: RewindPlan, form: OutputFormat) -> None:
     """Print the plan on stdout."""
     output.show(kind="Rewind", body=plan, output=form, tables=plan_tables(plan))
+
+
+def describe_rewind_plan(plan: RewindPlan, form: OutputFormat) -> None:
+    """Print the plan before a question: on stdout as a table, otherwise in short on stderr, as a document follows."""
+    if form is OutputFormat.TABLE:
+        show_rewind_plan(plan, form)
+    else:
+        found = ", ".join(f"{count:,} {kind}" for kind, count in plan.changes.items())
+        output.note(f"{plan.topic}: {plan.planned:,} keys are to be written back: {found}")
+
+
+def show_rewind_report(report: RewindReport, form: OutputFormat) -> None:
+    """Print what was written on stdout."""
+    output.show(kind="Rewind", body=report, output=form, tables=_report_lines(report))
+
+
+def _report_lines(report: RewindReport) -> Iterator[str]:
+    yield f"{report.written:,} of {report.planned:,} keys of {report.topic} were written back"
+    if report.left_alone:
+        sample = [one for part in report.partitions for one in part.left_alone_sample][:_HASHES]
+        yield (
+            f"{report.left_alone:,} were left alone: others wrote them meanwhile (hashes: {', '.join(sample)}"
+            f"{', …' if report.left_alone > len(sample) else ''}). Run it again to bring them back too"
+        )
+    if report.errors:
+        yield "\n".join(report.errors)
+        yield "run the same command again: what is written already is found to be no difference"
+    if report.checkpoint is not None:
+        yield f"`tandem rewind {report.topic} --undo {report.id}` brings back what was there before"
 
 
 def plan_tables(plan: RewindPlan) -> Iterator[Table | str]:
