@@ -145,7 +145,7 @@ class GoodWriter(threading.Thread):
 
     def __init__(self, bootstrap: str, topic: str, keys: range) -> None:
         super().__init__(daemon=True)
-        self._bootstrap, self._topic, self._keys = bootstrap, topic, keys
+        self._servers, self._topic, self._keys = bootstrap, topic, keys
         self._stop_it = threading.Event()
         self.last: dict[tuple[int, bytes], bytes] = {}
 
@@ -155,7 +155,7 @@ class GoodWriter(threading.Thread):
         while not self._stop_it.wait(0.1):
             count += 1
             some = [(number, b"live-%d" % count) for number in self._keys if (number + count) % 3 == 0]
-            write(self._bootstrap, self._topic, some, by=b"good")
+            write(self._servers, self._topic, some, by=b"good")
             self.last |= {(number % PARTITIONS, b"key-%d" % number): value for number, value in some if value}
 
     def __enter__(self) -> Self:

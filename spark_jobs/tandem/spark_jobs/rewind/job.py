@@ -87,7 +87,7 @@ def planned_rewind(spark: SparkSession, request: RewindRequest, *, tell: Tell | 
     with pins.hold_pins(reader.store, request.pair, numbers, owner="rewind"):
         state, selection = _selected(reader, request.topic, request.state_request)
         info, config = _live_topic(request)
-        parts = _whole(selection, request.topic, info)
+        parts = whole_topic(selection, request.topic, info)
         require_keys(reader.store, parts)
         choice = replace(
             request.choice,
@@ -191,7 +191,7 @@ def _live_topic(request: RewindRequest) -> tuple[TopicInfo, Mapping[str, str]]:
     return infos[0], config
 
 
-def _whole(selection: Selection, topic: str, info: TopicInfo) -> list[PartitionSelection]:
+def whole_topic(selection: Selection, topic: str, info: TopicInfo) -> list[PartitionSelection]:
     """Return the topic's partitions as of the moment. Raises RefusedError unless they are those of the live topic."""
     parts = sorted(selection.partitions, key=lambda piece: piece.key.partition)
     others = {piece.key.topic_id for piece in parts} - {info.topic_id}
@@ -201,6 +201,13 @@ def _whole(selection: Selection, topic: str, info: TopicInfo) -> list[PartitionS
             code="TDM-R135",
             remedy="`tandem restore` writes the former topic's records into a new topic",
         )
+    count = max((piece.topic.partitions for piece in parts), default=len(info.partitions))
+    if count != len(info.partitions):
+        raise RefusedError(
+            f"{topic} has {len(info.partitions)} partitions, and had {count} at the moment: keys may have moved",
+            code="TDM-R137",
+            remedy="`tandem restore --repartition` writes the records of the moment into another topic",
+        )
     lacking = sorted(set(info.partitions) - {piece.key.partition for piece in parts})
     if not parts or lacking or selection.incomplete:
         which = f"partition {', '.join(map(str, lacking))} of {topic}" if parts and lacking else topic
@@ -208,14 +215,7 @@ def _whole(selection: Selection, topic: str, info: TopicInfo) -> list[PartitionS
             f"{selection.source_text} does not hold {which} as of the moment",
             code="TDM-R136",
             remedy="take a later moment: `tandem history` shows when generations were complete, `tandem describe "
-            f"{topic}` what is stored of it; more partitions than at the moment can't be rewound",
-        )
-    count = max(piece.topic.partitions for piece in parts)
-    if count != len(info.partitions):
-        raise RefusedError(
-            f"{topic} has {len(info.partitions)} partitions, and had {count} at the moment: keys may have moved",
-            code="TDM-R137",
-            remedy="`tandem restore --repartition` writes the records of the moment into another topic",
+            f"{topic}` what is stored of it. A topic that was created again since is brought back by `tandem restore`",
         )
     return parts
 
