@@ -135,7 +135,7 @@ def test_a_plan_names_what_became_of_each_key(kafka: KafkaServer, begun: tuple[P
     assert ends_of(kafka.bootstrap, topic) == ends
 
     _, told = tandem(pair, "rewind", "no-such-topic", "--to", at, "--dry-run", expected=ExitCode.REFUSED)
-    assert "TDM-R133" in told
+    assert "TDM-R140" in told
     _, told = tandem(pair, "rewind", topic, "--to", "1999-01-01T00:00:00Z", "--dry-run", expected=ExitCode.USAGE)
     assert "TDM-" in told
 
@@ -218,7 +218,7 @@ def test_damage_is_rewound_beside_a_writer_and_the_rewind_is_rewound(
         key: one for key, one in before.items() if key not in kept
     }
     _, told = tandem(pair, "rewind", topic, "--undo", "0123", "--yes", expected=ExitCode.USAGE)
-    assert "TDM-R141" in told
+    assert "TDM-R148" in told
 
 
 def test_a_killed_rewind_is_repeated_and_both_are_rewound(kafka: KafkaServer, begun: tuple[Pair, str]) -> None:

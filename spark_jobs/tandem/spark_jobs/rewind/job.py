@@ -178,14 +178,14 @@ def _live_topic(request: RewindRequest) -> tuple[TopicInfo, Mapping[str, str]]:
         if not infos:
             raise RefusedError(
                 f"the cluster has no topic {request.topic}: there is nothing to rewind",
-                code="TDM-R133",
+                code="TDM-R140",
                 remedy="`tandem restore` brings back a topic that was deleted",
             )
         config = admin.config([request.topic], defaults=(_POLICY, _MAX_MESSAGE_BYTES))[request.topic]
     if "compact" not in config[_POLICY]:
         raise RefusedError(
             f"{request.topic} has cleanup.policy={config[_POLICY]}: its records are a sequence, not the values of keys",
-            code="TDM-R134",
+            code="TDM-R141",
             remedy="`tandem restore --to` writes the records of a moment into another topic",
         )
     return infos[0], config
@@ -198,14 +198,14 @@ def whole_topic(selection: Selection, topic: str, info: TopicInfo) -> list[Parti
     if others:
         raise RefusedError(
             f"{topic} was deleted and created again since: its id is {info.topic_id}, at the moment {min(others)}",
-            code="TDM-R135",
+            code="TDM-R142",
             remedy="`tandem restore` writes the former topic's records into a new topic",
         )
     count = max((piece.topic.partitions for piece in parts), default=len(info.partitions))
     if count != len(info.partitions):
         raise RefusedError(
             f"{topic} has {len(info.partitions)} partitions, and had {count} at the moment: keys may have moved",
-            code="TDM-R137",
+            code="TDM-R144",
             remedy="`tandem restore --repartition` writes the records of the moment into another topic",
         )
     lacking = sorted(set(info.partitions) - {piece.key.partition for piece in parts})
@@ -213,7 +213,7 @@ def whole_topic(selection: Selection, topic: str, info: TopicInfo) -> list[Parti
         which = f"partition {', '.join(map(str, lacking))} of {topic}" if parts and lacking else topic
         raise RefusedError(
             f"{selection.source_text} does not hold {which} as of the moment",
-            code="TDM-R136",
+            code="TDM-R143",
             remedy="take a later moment: `tandem history` shows when generations were complete, `tandem describe "
             f"{topic}` what is stored of it. A topic that was created again since is brought back by `tandem restore`",
         )

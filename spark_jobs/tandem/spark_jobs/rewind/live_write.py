@@ -76,7 +76,7 @@ def write_partition(task: WriteTask) -> WrittenPartition:
                     raise RefusedError(
                         f"{compared.topic}-{compared.key.partition}: the log start has moved from {task.log_start} to "
                         f"{comparison.log_start} since the plan was made",
-                        code="TDM-R143",
+                        code="TDM-R150",
                         remedy="run the command again, and look at the new plan",
                     )
                 writer.write(
@@ -118,7 +118,7 @@ class LogSinceHead:
         found = {key for key, offset in _keys(self.open_end, reach) if not in_ranges(offset, own)}
         if self.open_end.end is not None:
             raise ProduceError(
-                f"the log ends at {self.open_end.end}, below records that the broker has confirmed", code="TDM-R144"
+                f"the log ends at {self.open_end.end}, below records that the broker has confirmed", code="TDM-R151"
             )
         return self._others | found
 
@@ -203,7 +203,7 @@ class _LiveTransaction:
         for sent in [self._producer.append(topic, partition, one.data, one.records) for one in batches]:
             base = sent.base_offset(_ANSWER_S)
             if base < 0:
-                raise ProduceError(f"{topic}-{partition}: the broker has a batch, but not where", code="TDM-R145")
+                raise ProduceError(f"{topic}-{partition}: the broker has a batch, but not where", code="TDM-R152")
             ranges.append((base, base + sent.records - 1))
         return ranges
 

@@ -132,7 +132,7 @@ class PartitionComparison:
                 raise TransientError(
                     f"{task.topic}-{task.key.partition}: the log ends at offset {log.end}, below {self.head}, where it "
                     "ended before",
-                    code="TDM-R132",
+                    code="TDM-R139",
                     remedy="an unclean election has cut it off: look at the brokers, then plan again",
                 )
             self.log_start = max(self.log_start, log.start)

@@ -74,14 +74,14 @@ def find_record(store: ObjectStore, pair: str, rewind_id: str) -> RewindRecord:
             checkpoint=fields.take_field("checkpoint", str, None),
         )
     except ValueError as error:
-        raise DamagedError(f"{key}: {error}", code="TDM-R140") from error
+        raise DamagedError(f"{key}: {error}", code="TDM-R147") from error
     fields.refuse_other_fields()
     return record
 
 
 def _unknown(pair: str, rewind_id: str) -> ConfigError:
     return ConfigError(
-        f"pair {pair} has no rewind {rewind_id}", code="TDM-R141", remedy="each rewind prints its id when it begins"
+        f"pair {pair} has no rewind {rewind_id}", code="TDM-R148", remedy="each rewind prints its id when it begins"
     )
 
 
@@ -127,6 +127,6 @@ def written_offsets(
             if not all(
                 isinstance(one, list) and len(one) == 2 and all(type(at) is int for at in one) for one in ranges
             ):
-                raise DamagedError(f"{info.key}: ranges of offsets were expected", code="TDM-R142")
+                raise DamagedError(f"{info.key}: ranges of offsets were expected", code="TDM-R149")
             found.setdefault(int(number), []).extend((one[0], one[1]) for one in ranges)
     return {number: sorted(ranges) for number, ranges in found.items()}

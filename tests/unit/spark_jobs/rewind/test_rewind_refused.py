@@ -44,12 +44,12 @@ def test_a_topic_of_which_all_is_held_is_rewound() -> None:
 @pytest.mark.parametrize(
     ("found", "code"),
     [
-        (selection([0, 1], topic_id="another"), "TDM-R135"),
-        (selection([0], count=1), "TDM-R137"),
-        (selection([0, 1, 2], count=3), "TDM-R137"),
-        (selection([]), "TDM-R136"),
-        (selection([0]), "TDM-R136"),
-        (selection([0, 1], incomplete=("orders-0",)), "TDM-R136"),
+        (selection([0, 1], topic_id="another"), "TDM-R142"),
+        (selection([0], count=1), "TDM-R144"),
+        (selection([0, 1, 2], count=3), "TDM-R144"),
+        (selection([]), "TDM-R143"),
+        (selection([0]), "TDM-R143"),
+        (selection([0, 1], incomplete=("orders-0",)), "TDM-R143"),
     ],
 )
 def test_a_topic_is_refused(found: Selection, code: str) -> None:

@@ -200,7 +200,7 @@ def _state(to: str | None, checkpoint: str | None, generation: int | None) -> St
 
     if to is None and checkpoint is None:
         raise ConfigError(
-            "the moment to rewind to is not named", code="TDM-R138", remedy="add --to MOMENT, or --checkpoint ID"
+            "the moment to rewind to is not named", code="TDM-R145", remedy="add --to MOMENT, or --checkpoint ID"
         )
     found = StateRequest(generation=generation, at=None if to is None else moment("--to", to), checkpoint=checkpoint)
     found.check("--")
@@ -225,7 +225,7 @@ def _header(text: str) -> tuple[str, bytes]:
     found = _HEADER.fullmatch(text)
     if found is None:
         raise ConfigError(
-            f"--where {text!r} is not header.NAME=VALUE", code="TDM-R139", remedy="e.g. --where header.writer=job-7"
+            f"--where {text!r} is not header.NAME=VALUE", code="TDM-R146", remedy="e.g. --where header.writer=job-7"
         )
     return header_choice(found[1], found[2])
 
@@ -235,7 +235,7 @@ def _refuse_with_undo(given: Mapping[str, object]) -> None:
     if named:
         raise ConfigError(
             f"{' and '.join(named)} not allowed with --undo",
-            code="TDM-R146",
+            code="TDM-R153",
             remedy="leave it out: --undo names the state",
         )
 
@@ -250,7 +250,7 @@ def _undoing(request: RewindRequest, rewind_id: str) -> RewindRequest:
     if record.topic != request.topic or record.checkpoint is None:
         why = f"was of {record.topic}" if record.topic != request.topic else "was made without a checkpoint"
         raise ConfigError(
-            f"rewind {rewind_id} {why}", code="TDM-R147", remedy="name its topic, or a moment before it with --to"
+            f"rewind {rewind_id} {why}", code="TDM-R154", remedy="name its topic, or a moment before it with --to"
         )
     return replace(
         request,
