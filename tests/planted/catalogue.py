@@ -11,6 +11,7 @@ from planted import (
     producing,
     reading,
     restoring,
+    rewinding,
     securing,
     setting_aside,
 )
@@ -26,6 +27,7 @@ MISTAKES = (
     *producing.MISTAKES,
     *reading.MISTAKES,
     *restoring.MISTAKES,
+    *rewinding.MISTAKES,
     *securing.MISTAKES,
     *setting_aside.MISTAKES,
 )

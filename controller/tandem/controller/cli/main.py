@@ -53,6 +53,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "catch-up": "Have Spark read what a new generation still lacks.",
     "checkpoint": "Name consistent cuts, list and delete them.",
     "restore": "Restore topics from the store.",
+    "rewind": "Bring keys of a live topic back to a moment's values.",
     "records": "Show the history of one key.",
     "export": "Write records as Parquet or JSON lines.",
     "verify": "Check chains, checksums and records.",
@@ -71,7 +72,7 @@ FOLDERS: Final[Mapping[str, tuple[str, ...]]] = {
     "inspect": ("list", "status", "wait", "check", "describe", "history", "report", "coordination", "records"),
     "keys": ("keys", "signing-key", "policy"),
     "maintain": ("catch-up", "verify", "retention", "release"),
-    "restore": ("restore", "export", "drill"),
+    "restore": ("restore", "rewind", "export", "drill"),
     "run": ("run", "config", "sandbox", "demo"),
 }
 # Title in `tandem --help` -> folder whose commands stand below it.

@@ -61,8 +61,12 @@ class LiveLog:
     def skip_to(self, offset: int) -> None:
         """Read on at `offset`, unless records up to there were read or deleted."""
         if offset > self.at:
-            self.at = offset
-            self._fetcher.seek(self._place, offset)
+            self.jump_to(offset)
+
+    def jump_to(self, offset: int) -> None:
+        """Read on from `offset`, which lies at or above the log's start."""
+        self.at = offset
+        self._fetcher.seek(self._place, offset)
 
     def look_again(self) -> None:
         """Update `start` with the current log start offset."""

@@ -105,11 +105,11 @@ def create(
         elif (trouble := hint(settings, store, found.request)) is not None:
             output.note(f"the instances could not be told and look by themselves within a minute: {trouble.args[0]}")
         status_reader = CheckpointStatusReader(store, settings.pair, by=asker())
-        stands = _follow(status_reader, found.request.id, wait=wait)
+        stands = follow(status_reader, found.request.id, wait=wait)
     finally:
         store.close()
     _show(stands, settings.pair, output_)
-    _conclude(stands)
+    conclude(stands)
 
 
 @app.command("list", epilog=examples("tandem checkpoint list -c a.yaml", "tandem checkpoint list -o json"))
@@ -239,7 +239,7 @@ def _ms(span: timedelta) -> int:
     return round(span.total_seconds() * 1000)
 
 
-def _follow(status_reader: CheckpointStatusReader, checkpoint_id: str, *, wait: bool) -> CheckpointStatus:
+def follow(status_reader: CheckpointStatusReader, checkpoint_id: str, *, wait: bool) -> CheckpointStatus:
     """Return the checkpoint's status once it is completed or failed, at the latest by its deadline; without `wait` now.
 
     While waiting, a store that does not answer is tried again; without `wait` TransientError is raised.
@@ -267,7 +267,7 @@ def _follow(status_reader: CheckpointStatusReader, checkpoint_id: str, *, wait: 
         time.sleep(_LOOK_S)
 
 
-def _conclude(stands: CheckpointStatus) -> None:
+def conclude(stands: CheckpointStatus) -> None:
     """Raise the error for a checkpoint that failed or was deleted; TimedOutError if it failed by its deadline."""
     from tandem.backup_avro.documents.checkpoint import CheckpointState  # noqa: PLC0415 - for the command, not for --help
 

@@ -43,6 +43,7 @@ from tandem.spark_jobs.catch_up.job import CatchUpResult
 from tandem.spark_jobs.connector import verify_files
 from tandem.spark_jobs.restore.groups.restore_groups import RestoreGroups, RestoreGroupsRolledBack
 from tandem.spark_jobs.restore.prepare.prepare import RestorePlanDocument
+from tandem.spark_jobs.rewind.rewind_plan import RewindPlan, RewindReport
 from tandem.spark_jobs.verify import verify_plan
 from tandem.spark_jobs.verify.compare_keys import CompareResult
 
@@ -71,6 +72,7 @@ DOCUMENTS: Final[Mapping[str, tuple[tuple[str, type], ...]]] = {
     "restore abandon": (("RestoreAbandoned", RestoreAbandoned),),
     "restore adopt": (("RestoreAdopted", RestoreAdopted),),
     "restore vanished": (("VanishedKeys", VanishedKeysDocument),),
+    "rewind": (("Rewind", RewindPlan), ("Rewind", RewindReport)),
     "records": (("Records", RecordsDocument),),
     "export": (("Export", ExportDocument),),
     "verify": (("Verify", verify_plan.VerifyResult), ("Verify", verify_files.FilesResult), ("Verify", CompareResult)),

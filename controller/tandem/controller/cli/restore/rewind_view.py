@@ -1,0 +1,125 @@
+"""The output of `tandem rewind`: the plan, and what was written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tandem.controller.cli.output import output
+from tandem.controller.cli.output.output import OutputFormat, Table
+
+if TYPE_CHECKING:
+    from tandem.spark_jobs.rewind.rewind_plan import PartitionRewind, RewindPlan, RewindReport
+
+_SHOWN = 50
+_HASHES = 5
+
+
+def show_rewind_plan(plan: RewindPlan, form: OutputFormat) -> None:
+    """Print the plan on stdout."""
+    output.show(kind="Rewind", body=plan, output=form, tables=plan_tables(plan))
+
+
+def describe_rewind_plan(plan: RewindPlan, form: OutputFormat) -> None:
+    """Print the plan before a question: on stdout as a table, otherwise in short on stderr, as a document follows."""
+    if form is OutputFormat.TABLE:
+        show_rewind_plan(plan, form)
+    else:
+        found = ", ".join(f"{count:,} {kind}" for kind, count in plan.changes.items())
+        output.note(f"{plan.topic}: {plan.planned:,} keys are to be written back: {found}")
+
+
+def show_rewind_report(report: RewindReport, form: OutputFormat) -> None:
+    """Print what was written on stdout."""
+    output.show(kind="Rewind", body=report, output=form, tables=_report_lines(report))
+
+
+def _report_lines(report: RewindReport) -> Iterator[str]:
+    yield f"{report.written:,} of {report.planned:,} keys of {report.topic} were written back"
+    if report.left_alone:
+        sample = [one for part in report.partitions for one in part.left_alone_sample][:_HASHES]
+        yield (
+            f"{report.left_alone:,} were left alone: others wrote them meanwhile (hashes: {', '.join(sample)}"
+            f"{', …' if report.left_alone > len(sample) else ''}). Run it again to bring them back too"
+        )
+    if report.errors:
+        yield "\n".join(report.errors)
+        yield "run the same command again: what is written already is found to be no difference"
+    if report.checkpoint is not None:
+        yield f"`tandem rewind {report.topic} --undo {report.id}` brings back what was there before"
+
+
+def plan_tables(plan: RewindPlan) -> Iterator[Table | str]:
+    """Yield tables and lines for a plan: totals, at most fifty partitions, a sample of keys."""
+    state = f"checkpoint {plan.checkpoint}" if plan.checkpoint else plan.as_of or "the newest stored state"
+    yield (
+        f"{plan.topic} compared with {state} (generation {plan.generation}, entry {plan.seq}): "
+        f"{sum(one.keys for one in plan.partitions):,} keys in {len(plan.partitions)} partitions, "
+        f"{plan.planned:,} to be written back"
+        + (f"; only keys with {' and '.join(plan.key_choice)}" if plan.key_choice else "")
+    )
+    rows = [row for part in plan.partitions for row in _rows(part)]
+    if rows:
+        figures = ("partition", "keys", "first offset", "last offset", "no record")
+        yield Table(
+            title="since then: " + ", ".join(f"{count:,} {kind}" for kind, count in plan.changes.items()),
+            columns=("partition", "keys were", *figures[1:4], "first written", "last written", figures[4]),
+            rows=rows[:_SHOWN],
+            right=frozenset(figures),
+        )
+        if len(rows) > _SHOWN:
+            yield f"… and {len(rows) - _SHOWN} more rows: -o json lists all"
+    notes = list(_notes(plan))
+    if notes:
+        yield "\n".join(notes)
+    if plan.sample:
+        yield Table(
+            title="some of these keys",
+            columns=(
+                "partition",
+                "was",
+                "key" if plan.sample[0].key is not None else "hash of the key",
+                "at",
+                "now at",
+            ),
+            rows=[
+                (
+                    one.partition,
+                    one.kind.value,
+                    one.hash if one.key is None else f"base64:{one.key}" if one.encoding == "base64" else one.key,
+                    one.old_offset,
+                    one.live_offset,
+                )
+                for one in plan.sample[:_SHOWN]
+            ],
+            right=frozenset({"partition", "at", "now at"}),
+        )
+
+
+def _rows(part: PartitionRewind) -> Iterator[tuple[object, ...]]:
+    for kind, found in part.changes.items():
+        if found.keys:
+            yield (
+                part.partition,
+                kind.value,
+                f"{found.keys:,}",
+                found.first_offset,
+                found.last_offset,
+                found.first_at,
+                found.last_at,
+                found.without_record or None,
+            )
+
+
+def _notes(plan: RewindPlan) -> Iterator[str]:
+    parts = plan.partitions
+    left_out = sum(one.left_out for one in parts)
+    if left_out:
+        yield f"{left_out:,} more keys differ, which the options leave as they are"
+    expired = sum(one.expired for one in parts)
+    if expired:
+        yield f"{expired:,} keys have expired since by the topic's retention: they are left as they are"
+    without = sum(one.without_key for one in parts)
+    if without:
+        yield f"{without:,} records of the topic have no key: they are left as they are"
+    yield from plan.errors
