@@ -209,16 +209,16 @@ def test_spans_must_make_sense(config: Path, capsys: pytest.CaptureFixture[str])
 
 def test_how_creating_ends() -> None:
     """Completed and ongoing are no errors; too late is another one than impossible."""
-    checkpoint._conclude(SEEN)
-    checkpoint._conclude(replace(SEEN, status=CheckpointState.ONGOING, generation=None, settled_at=None))
+    checkpoint.conclude(SEEN)
+    checkpoint.conclude(replace(SEEN, status=CheckpointState.ONGOING, generation=None, settled_at=None))
     late = replace(SEEN, status=CheckpointState.FAILED, generation=None, detail="not reached")
     with pytest.raises(TimedOutError, match="checkpoint nightly failed: not reached"):
-        checkpoint._conclude(late)
+        checkpoint.conclude(late)
     with pytest.raises(TandemError, match="failed: the topic is gone") as early:
-        checkpoint._conclude(replace(late, deadline=NOON.replace(hour=13), detail="the topic is gone"))
+        checkpoint.conclude(replace(late, deadline=NOON.replace(hour=13), detail="the topic is gone"))
     assert early.value.exit_code is ExitCode.ERROR
     with pytest.raises(TandemError, match="TDM-H002"):
-        checkpoint._conclude(CheckpointStatus(id="nightly", status=CheckpointState.DOES_NOT_EXIST))
+        checkpoint.conclude(CheckpointStatus(id="nightly", status=CheckpointState.DOES_NOT_EXIST))
 
 
 def test_what_people_are_shown() -> None:
