@@ -66,7 +66,9 @@ class WriteBack:
                 for record in wanted:
                     del self._lost.offsets[record.key]
                 return
-            self._discard()  # the next producer of the id aborts the transaction
+            # The next producer of the id aborts the transaction: left open, it would hold back readers for minutes.
+            self._discard()
+            self._producer = self._open_producer()
 
     def _send(self, records: Sequence[LostRecord]) -> set[int]:
         """Send the records in a transaction that stays open; return their offsets."""

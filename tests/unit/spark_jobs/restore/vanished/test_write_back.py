@@ -135,6 +135,29 @@ def test_a_key_that_is_written_meanwhile_keeps_its_newer_record() -> None:
     assert log.values == {b"a": "restored", b"b": "restored", b"c": "newer"}
 
 
+def test_what_is_not_committed_is_aborted_at_once() -> None:
+    """Also if no key is left to be written: an open transaction would hold back readers until it times out."""
+    log = Log()
+    others = list(KEYS)
+
+    def write() -> None:
+        while others:
+            log.put(others.pop())
+
+    producer = Producer(log, write)
+    opened: list[int] = []
+
+    def open_producer() -> Any:
+        opened.append(producer.aborted)
+        return producer
+
+    back = WriteBack(lost(), cast("Any", log), open_producer)
+    back.write(records())
+    assert back.written == 0
+    assert log.values == dict.fromkeys(KEYS, "newer")
+    assert opened == [0, 1], "no producer followed that ends the transaction on the broker"
+
+
 def test_nothing_is_committed_if_it_is_unknown_where_it_lies() -> None:
     """Then nobody can say what lies before it."""
     log = Log()
