@@ -29,7 +29,7 @@ COMMANDS: Final[Mapping[CredentialRole, str]] = {
     CredentialRole.JANITOR: "`tandem retention`, with and without `--horizon` and `--execute`",
     CredentialRole.VERIFY: "`tandem verify`, all forms but `--repair`, which needs `operator` too",
     CredentialRole.READER: "`tandem export`, `tandem records`, the data source",
-    CredentialRole.RESTORE: "`tandem restore`",
+    CredentialRole.RESTORE: "`tandem restore`, `rewind` (its checkpoint needs `operator`)",
     CredentialRole.RESTORE_GROUPS: "`tandem restore groups`",
     CredentialRole.DRILL: "`tandem drill`",
     CredentialRole.OPERATOR: (
