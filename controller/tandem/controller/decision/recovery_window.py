@@ -50,7 +50,7 @@ def recovery_window(generations: Collection[Generation], *, now: int, policy: Po
     if start is None:
         return None
     promised_ms, length_ms = _promised_ms(policy), max(0, now - start)
-    cut = cut_until(generations, policy)
+    cut = cut_until(generations, start, policy)
     return RecoveryWindow(
         start=utc_time(start),
         length_s=length_ms / 1000,
@@ -61,12 +61,11 @@ def recovery_window(generations: Collection[Generation], *, now: int, policy: Po
     )
 
 
-def cut_until(generations: Collection[Generation], policy: Policy) -> int | None:
+def cut_until(generations: Collection[Generation], start: int | None, policy: Policy) -> int | None:
     """Return until when (ms) less can be restored than was promised, as older copies are gone; None if none are.
 
-    It may have passed already.
+    It may have passed already. `start` is that of the window (`moments.unbroken_from`), None if there is none.
     """
-    start = moments.unbroken_from(generations)
     if start is None or not policy.recovery_window_s or _begins_with_the_backup(generations, start):
         return None
     return start + _promised_ms(policy)

@@ -84,6 +84,7 @@ def collect_backup_metrics(seen: PairView, instance: str) -> BackupMetrics:
     """Return the picture of the chains in one view, for the instance called `instance`."""
     base = chosen(seen)
     active = seen.active
+    start = moments.unbroken_from(seen.generations)
     complete = max((g for g in seen.generations if g.complete), key=lambda g: g.number, default=None)
     spoilt = doubtful(seen)
     waiting = [
@@ -98,8 +99,8 @@ def collect_backup_metrics(seen: PairView, instance: str) -> BackupMetrics:
         newest=seen.newest,
         generation=max((g.number for g in seen.generations if g.instance == instance), default=0),
         restore_generation=0 if base is None else base.number,
-        window_start=moments.unbroken_from(seen.generations),
-        window_short_until=cut_until(seen.generations, seen.policy),
+        window_start=start,
+        window_short_until=cut_until(seen.generations, start, seen.policy),
         window_end=None if base is None else last_activity_at(base),
         completed_at=None if complete is None else complete.completed_at,
         states=Counter(map(state_of, seen.generations)),

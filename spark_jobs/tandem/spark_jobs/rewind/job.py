@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from tandem.backup_avro.chain.entries import iso
-from tandem.backup_avro.errors import RefusedError, TandemError, TransientError
+from tandem.backup_avro.errors import RefusedError, TandemError
 from tandem.backup_avro.selection.restorable_state import PartitionSelection, Selection
 from tandem.sink.encryption.objects import require_keys
 from tandem.sink.kafka.cluster.admin import ClusterAdmin, TopicInfo
@@ -27,7 +27,7 @@ from tandem.spark_jobs.rewind.rewind_plan import PartitionRewind, RewindPlan, Re
 from tandem.spark_jobs.rewind.rewind_record import RewindRecord
 from tandem.spark_jobs.spark.job_progress import reporting
 from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
-from tandem.spark_jobs.spark.task_attempts import is_last
+from tandem.spark_jobs.spark.task_attempts import is_retried
 from tandem.spark_jobs.spark.worker_log import logged
 from tandem.spark_jobs.state.find_state import find_state
 from tandem.spark_jobs.state.wanted_state import FoundState, StateRequest
@@ -279,7 +279,7 @@ def _worked(
         try:
             yield work(task)
         except TandemError as error:
-            if isinstance(error, TransientError) and not is_last():
+            if is_retried(error):
                 raise
             yield failed(task, str(error))
         done.add(1)

@@ -6,6 +6,8 @@ from typing import Final
 
 from pyspark import TaskContext
 
+from tandem.backup_avro.errors import TandemError, TransientError
+
 _LAST: Final = 2
 """The index of a task's third attempt.
 
@@ -18,3 +20,8 @@ def is_last() -> bool:
     """Return whether this is a task's third attempt or a later one; False outside of a task."""
     context = TaskContext.get()
     return context is not None and context.attemptNumber() >= _LAST
+
+
+def is_retried(error: TandemError) -> bool:
+    """Return whether Spark has to retry the task for this error: a transient one, before the last attempts."""
+    return isinstance(error, TransientError) and not is_last()

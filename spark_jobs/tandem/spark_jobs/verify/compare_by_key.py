@@ -28,7 +28,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from tandem.backup_avro.errors import DamagedError, RefusedError, TandemError, TransientError
+from tandem.backup_avro.errors import DamagedError, RefusedError, TandemError
 from tandem.backup_avro.record.varint import LONG_MAX
 from tandem.sink.store.chain.chain_writer import now_ms
 from tandem.sink.transcode.implementation_choice import best_bodies
@@ -50,7 +50,7 @@ from tandem.spark_jobs.compaction.keyed_rows import (
 from tandem.spark_jobs.reading.live_log import LiveLog
 from tandem.spark_jobs.reading.object_reader import Body, ObjectReader
 from tandem.spark_jobs.spark.shuffle import Message, Shuffle, ShuffleStage
-from tandem.spark_jobs.spark.task_attempts import is_last
+from tandem.spark_jobs.spark.task_attempts import is_retried
 from tandem.spark_jobs.verify.compare_plan import (
     CompareFacts,
     KeyFault,
@@ -399,7 +399,7 @@ def _sent(shared: KeyedComparison, number: int, which: CompareRange, to: Iterabl
             if log is not None:
                 seen += _observed(log, task, below=below)
     except TandemError as error:
-        if isinstance(error, TransientError) and not is_last():
+        if is_retried(error):
             raise
         seen = replace(seen, error=str(error))
     for bucket in to:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tandem.backup_avro.chain.entries import PartitionKey, Topic
 from tandem.backup_avro.chain.generation import Generation
-from tandem.backup_avro.errors import ConfigError, RefusedError, TandemError, TransientError
+from tandem.backup_avro.errors import ConfigError, RefusedError, TandemError
 from tandem.backup_avro.json_fields import UNLESS_NONE, in_json
 from tandem.backup_avro.selection.coverage import common_offset, only_compacts
 from tandem.backup_avro.selection.restorable_state import PartitionSelection, Slice, choose_generation
@@ -33,7 +33,7 @@ from tandem.spark_jobs.reading.task_objects import with_used_parts_only
 from tandem.spark_jobs.spark.job_progress import reporting
 from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
 from tandem.spark_jobs.spark.shuffle import shuffle_on
-from tandem.spark_jobs.spark.task_attempts import is_last
+from tandem.spark_jobs.spark.task_attempts import is_retried
 from tandem.spark_jobs.spark.worker_log import logged
 from tandem.spark_jobs.state.find_state import refuse_forged
 from tandem.spark_jobs.state.wanted_state import FoundState
@@ -557,6 +557,6 @@ def _guarded(work: Callable[[Any], PartitionResult], task: CompareTask) -> Parti
     try:
         return work(task)
     except TandemError as error:
-        if isinstance(error, TransientError) and not is_last():
+        if is_retried(error):
             raise
         return failed_comparison(task, str(error))

@@ -64,7 +64,7 @@ def turns() -> Turns:
 def test_without_a_complete_generation_there_is_none(turns: Turns) -> None:
     """Neither of nothing, nor of a build."""
     assert recovery_window([], now=START, policy=WEEK) is None
-    assert cut_until([], WEEK) is None
+    assert cut_until([], unbroken_from([]), WEEK) is None
     build = Backup.begun(turns.store, records("t", 0, range(3)))
     assert recovery_window([build.writer.state], now=START, policy=WEEK) is None
 
@@ -85,7 +85,7 @@ def test_a_young_backup_misses_nothing(turns: Turns) -> None:
     assert grown is not None
     assert (grown.full_at, grown.missing_s) == (None, 0)
     assert grown.text == "Recovery window: 8d; recovery.window promises 7d."
-    assert cut_until(turns.states, WEEK) is None
+    assert cut_until(turns.states, unbroken_from(turns.states), WEEK) is None
 
 
 def test_what_older_copies_had_is_missing(turns: Turns) -> None:
@@ -93,8 +93,8 @@ def test_what_older_copies_had_is_missing(turns: Turns) -> None:
     turns.turn(0)
     turns.turn(10)
     left = turns.states[1:]
-    assert cut_until(left, WEEK) == START + (10 + 7 * 24) * HOUR
-    assert cut_until(left, POLICY) is None, "nothing is promised"
+    assert cut_until(left, unbroken_from(left), WEEK) == START + (10 + 7 * 24) * HOUR
+    assert cut_until(left, unbroken_from(left), POLICY) is None, "nothing is promised"
     window = recovery_window(left, now=START + 24 * HOUR, policy=WEEK)
     assert window is not None
     assert (window.length_s, window.missing_s) == (14 * 3600, (10 + 6 * 24) * 3600)

@@ -85,7 +85,7 @@ def test_a_partition_that_can_not_be_read_is_told_with_its_place(
     if tried_again:
         with pytest.raises(type(error)):
             compare_keys._guarded(fails, task)
-        monkeypatch.setattr(compare_keys, "is_last", lambda: True)
+        monkeypatch.setattr(task_attempts, "is_last", lambda: True)
     found = compare_keys._guarded(fails, task)
     assert (found.topic, found.partition, found.cut, found.error) == ("t", 3, 9, str(error))
     assert not found.clean
