@@ -5,7 +5,6 @@ from __future__ import annotations
 from planted.mistakes import Mistake
 
 _KEYS = "avro/tandem/backup_avro/selection/vanished_keys.py"
-_BACK = "spark_jobs/tandem/spark_jobs/restore/vanished/write_back.py"
 _GUARD = "sink/tandem/sink/write/key_guard.py"
 
 MISTAKES: tuple[Mistake, ...] = (
@@ -116,24 +115,6 @@ MISTAKES: tuple[Mistake, ...] = (
         file="controller/tandem/controller/cli/maintain/retention.py",
         old="    if back < loaded.recovery.window:\n",
         new="    if back < loaded.recovery.window / 2:\n",
-    ),
-    Mistake(
-        name="restore vanished: a transaction is committed over a newer record",
-        file=_BACK,
-        old="            if self._lost.left == before:\n",
-        new="            if True:\n",
-    ),
-    Mistake(
-        name="restore vanished: a key that was written since the plan is overwritten",
-        file=_BACK,
-        old="            self.look()\n",
-        new="",
-    ),
-    Mistake(
-        name="restore vanished: own records of a transaction count as newer ones",
-        file=_BACK,
-        old="                if offset not in mine:\n",
-        new="                if True:\n",
     ),
     Mistake(
         name="key guard: every loss is put down to a log start that moved",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from planted.mistakes import Mistake
 
 _CHANGES = "spark_jobs/tandem/spark_jobs/rewind/key_changes.py"
-_WRITE = "spark_jobs/tandem/spark_jobs/rewind/guarded_write.py"
+_WRITE = "spark_jobs/tandem/spark_jobs/restore/live_write/guarded_writer.py"
+_LOG = "spark_jobs/tandem/spark_jobs/restore/live_write/watched_log.py"
 
 MISTAKES: tuple[Mistake, ...] = (
     Mistake(
@@ -27,10 +28,22 @@ MISTAKES: tuple[Mistake, ...] = (
         new="",
     ),
     Mistake(
+        name="live write: own records of a transaction count as those of others",
+        file=_WRITE,
+        old="written_since([*self.own, *ranges], until",
+        new="written_since(self.own, until",
+    ),
+    Mistake(
+        name="live write: an aborted record counts as a write",
+        file=_LOG,
+        old="        self.open_end.jump_to(self.stable.at)\n",
+        new="",
+    ),
+    Mistake(
         name="rewind: offsets are noted when they are committed already",
         file=_WRITE,
-        old="                self.note(ranges)\n                transaction.commit()\n",
-        new="                transaction.commit()\n                self.note(ranges)\n",
+        old="                    self.note(ranges)\n                transaction.commit()\n",
+        new="                    pass\n                transaction.commit()\n                self.note(ranges)\n",
     ),
     Mistake(
         name="rewind: what was written back already counts as a difference",

@@ -48,6 +48,16 @@ def write_one(bootstrap: str, topic: str, key: bytes, value: bytes) -> None:
     assert producer.flush(30) == 0
 
 
+def abort_one(bootstrap: str, topic: str, key: bytes) -> None:
+    """One record of a transaction that is aborted, as a run that was killed leaves it behind."""
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"aborted-{topic}"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"aborted", key, partition=0)
+    assert producer.flush(30) == 0
+    producer.abort_transaction(30)
+
+
 def newest_values(bootstrap: str, topic: str) -> dict[bytes, bytes | None]:
     """The newest committed value of each key that a consumer reads from the beginning to the end of partition 0."""
     settings = {"bootstrap.servers": bootstrap, "group.id": "witness", "enable.partition.eof": True}
@@ -108,6 +118,7 @@ def test_the_copy_that_alone_has_lost_keys_stays_until_it_is_released(
     assert_all_stored(pair, bootstrap, [hurt, whole])
 
     write_one(bootstrap, hurt, b"key-10", b"newer")
+    abort_one(bootstrap, hurt, b"key-11")
     plan = pair.tandem("restore", "vanished", hurt, "--dry-run", "--show-keys", "-o", "json")
     assert plan.returncode == 0, plan.stderr
     (row,) = json.loads(plan.stdout)["partitions"]

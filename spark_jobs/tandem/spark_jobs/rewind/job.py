@@ -21,10 +21,10 @@ from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.reading.object_reader import StoreAddress, require_pair
 from tandem.spark_jobs.reading.task_objects import with_used_parts_only
 from tandem.spark_jobs.rewind.key_changes import EVERY_KEY, KeyChoice
-from tandem.spark_jobs.rewind.live_write import WriteTask, write_partition
 from tandem.spark_jobs.rewind.rewind_partition import RewindTask, plan_partition
 from tandem.spark_jobs.rewind.rewind_plan import PartitionRewind, RewindPlan, RewindReport, WrittenPartition
 from tandem.spark_jobs.rewind.rewind_record import RewindRecord
+from tandem.spark_jobs.rewind.rewind_write import WriteTask, write_partition
 from tandem.spark_jobs.spark.job_progress import reporting
 from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
 from tandem.spark_jobs.spark.task_attempts import is_retried

@@ -11,32 +11,21 @@ partitions by hash, and they are read once for each bucket.
 from __future__ import annotations
 
 import struct
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from hashlib import blake2b
-from operator import itemgetter
 from typing import Final, NamedTuple
 
 from tandem.backup_avro.record.current import NOT_UTF8, decode_headers
 from tandem.backup_avro.record.record_spans import Span
+from tandem.spark_jobs.restore.live_write.offset_ranges import OffsetRange, in_ranges
 
 #: Records of one bucket at most, so far as the chain knows their number: see the module's docstring for the memory.
 BUCKET_RECORDS: Final = 1_000_000
 _DIGEST: Final = 16
 _TOMBSTONE: Final = bytes(_DIGEST)
 _PACKED: Final = struct.Struct(f">qq?{_DIGEST}s")
-
-
-OffsetRange = tuple[int, int]
-"""The first and the last offset."""
-
-
-def in_ranges(offset: int, ranges: Sequence[OffsetRange]) -> bool:
-    """Return whether an offset lies in one of the ranges, which ascend and don't overlap."""
-    at = bisect_right(ranges, offset, key=itemgetter(0))
-    return at > 0 and offset <= ranges[at - 1][1]
 
 
 class ChangeKind(StrEnum):

@@ -18,7 +18,7 @@ from tandem.backup_avro.chain.json_codec import VERSION, Fields, canonical, pack
 from tandem.backup_avro.errors import ConfigError, DamagedError
 from tandem.sink.store import ObjectMissingError, ObjectStore
 from tandem.sink.store.object_store import put_new
-from tandem.spark_jobs.rewind.key_changes import OffsetRange
+from tandem.spark_jobs.restore.live_write.offset_ranges import OffsetRange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -235,7 +235,7 @@ def _refuse_with_undo(given: Mapping[str, object]) -> None:
     if named:
         raise ConfigError(
             f"{' and '.join(named)} not allowed with --undo",
-            code="TDM-R153",
+            code="TDM-R152",
             remedy="leave it out: --undo names the state",
         )
 
@@ -250,7 +250,7 @@ def _undoing(request: RewindRequest, rewind_id: str) -> RewindRequest:
     if record.topic != request.topic or record.checkpoint is None:
         why = f"was of {record.topic}" if record.topic != request.topic else "was made without a checkpoint"
         raise ConfigError(
-            f"rewind {rewind_id} {why}", code="TDM-R154", remedy="name its topic, or a moment before it with --to"
+            f"rewind {rewind_id} {why}", code="TDM-R134", remedy="name its topic, or a moment before it with --to"
         )
     return replace(
         request,

@@ -17,14 +17,13 @@ from tandem.controller.cli.output import output
 from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table
 
 if TYPE_CHECKING:
-    from tandem.controller.config import Config
     from tandem.sink.kafka.cluster.admin import ClusterAdmin
-    from tandem.sink.store import ObjectStore
-    from tandem.spark_jobs.restore.vanished.find import KeptPartition, LostKeys
-    from tandem.spark_jobs.restore.vanished.live_log import LivePartition
+    from tandem.spark_jobs.restore.vanished.find import KeptPartition
     from tandem.spark_jobs.restore.vanished.write_back import WriteBack
 
 _SAMPLE: Final = 5
+_POLICY: Final = "cleanup.policy"
+_MAX_MESSAGE_BYTES: Final = "max.message.bytes"
 _HASH_DIGITS: Final = 12
 
 
@@ -83,30 +82,53 @@ def vanished(
     )
     from tandem.sink.kafka.cluster.admin import ClusterAdmin  # noqa: PLC0415 - Kafka is slow to import
     from tandem.sink.store.chain.chain_reader import ChainReader  # noqa: PLC0415 - likewise
-    from tandem.spark_jobs.restore.vanished.find import find_lost_keys, kept_partitions  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.restore.vanished.find import (  # noqa: PLC0415 - likewise
+        find_lost_keys,
+        kept_partitions,
+        lost_records,
+    )
+    from tandem.spark_jobs.restore.vanished.write_back import WriteBack  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress  # noqa: PLC0415 - likewise
 
     settings = load(context, config, overrides)
     with closing(store_for_looking(settings)) as store, ClusterAdmin(dict(settings.kafka.reveal())) as admin:
         generations = read_chains(ChainReader(store, settings.pair)).generations
         partitions = kept_partitions(generations, topics)
-        _require_same_topics(admin, partitions)
-        rows = []
+        limits = _require_same_topics(admin, partitions)
+        backs: list[WriteBack] = []
+        planned: list[VanishedPartition] = []
         for one in partitions:
             newest = [g for g in generations if g.number > one.kept.number and g.usable(one.key)]
             output.note(f"{one}: comparing generation {one.kept.number} with {one.missing_in.number} and the topic")
-            rows.append(_partition(settings, admin, find_lost_keys(store, one, newest), show_keys=show_keys))
-        planned = [row for row, _ in rows]
+            backs.append(
+                WriteBack(
+                    lost=find_lost_keys(store, one, newest),
+                    pair=settings.pair,
+                    cluster=ClusterAddress(
+                        props=dict(settings.kafka.reveal()), batch_limit=settings.memory.largest_batch
+                    ),
+                    max_message_bytes=limits[one.topic],
+                )
+            )
+            planned.append(_partition(backs[-1], show_keys=show_keys))
         count = sum(row.restorable for row in planned)
         if not dry_run and count:
             for row in planned:
                 output.note(f"{row.topic}-{row.partition}: {row.restorable:,} of {row.vanished:,} keys come back")
             consent(f"Write {count:,} records into {', '.join(sorted({row.topic for row in planned}))}?", yes=yes)
-            planned = [replace(row, written=_written(settings, store, admin, lost)) for row, lost in rows]
+            planned = [
+                replace(row, written=back.write(lost_records(store, back.lost)))
+                for row, back in zip(planned, backs, strict=True)
+            ]
     _show(VanishedKeysDocument(pair=settings.pair, executed=not dry_run, partitions=planned), output_)
 
 
-def _require_same_topics(admin: ClusterAdmin, partitions: Sequence[KeptPartition]) -> None:
-    """Raise RefusedError if a topic is not there, or is another one than lost the keys: offsets mean nothing then."""
+def _require_same_topics(admin: ClusterAdmin, partitions: Sequence[KeptPartition]) -> dict[str, int]:
+    """Return the limit of a batch (bytes) of each topic.
+
+    Raises RefusedError if a topic is not there, or is another one than lost the keys: offsets mean nothing then. Also
+    if its policy deletes records by age or size: those that are written back are as old as they were.
+    """
     names = sorted({one.topic for one in partitions})
     there = {info.name: info.topic_id for info in admin.topics(names, denied={})}
     for one in partitions:
@@ -118,20 +140,28 @@ def _require_same_topics(admin: ClusterAdmin, partitions: Sequence[KeptPartition
                 remedy=f"`tandem restore {one.topic} --generation {one.kept.number} --no-merge --suffix .restored` "
                 "restores the copy beside it",
             )
+    configs = admin.config(names, defaults=(_POLICY, _MAX_MESSAGE_BYTES))
+    for name, config in configs.items():
+        if "delete" in config[_POLICY]:
+            raise RefusedError(
+                f"topic {name} has cleanup.policy={config[_POLICY]}: what is written back keeps its timestamps, and "
+                "the brokers may delete it at once",
+                code="TDM-R133",
+                remedy="set cleanup.policy=compact, then run it again",
+            )
+    return {name: int(config[_MAX_MESSAGE_BYTES]) for name, config in configs.items()}
 
 
-def _partition(
-    settings: Config, admin: ClusterAdmin, lost: LostKeys, *, show_keys: bool
-) -> tuple[VanishedPartition, LostKeys]:
-    with closing(_log(settings, admin, lost)) as log:
-        _write_back(settings, lost, log).look()
+def _partition(back: WriteBack, *, show_keys: bool) -> VanishedPartition:
+    back.compare()
+    lost = back.lost
     first = sorted((offset, key) for key, offset in lost.offsets.items())[:_SAMPLE]
     sample = [
         key.decode(errors="backslashreplace") if show_keys else hashlib.sha256(key).hexdigest()[:_HASH_DIGITS]
         for _, key in first
     ]
     of = lost.partition
-    row = VanishedPartition(
+    return VanishedPartition(
         topic=of.topic,
         partition=of.key.partition,
         kept_in=of.kept.number,
@@ -142,39 +172,6 @@ def _partition(
         written=0,
         sample=sample,
     )
-    return row, lost
-
-
-def _written(settings: Config, store: ObjectStore, admin: ClusterAdmin, lost: LostKeys) -> int:
-    """Write the keys of a partition, and return how many were written. The log is read again first."""
-    from tandem.spark_jobs.restore.vanished.find import lost_records  # noqa: PLC0415 - S3 is slow to import
-
-    with closing(_log(settings, admin, lost)) as log:
-        back = _write_back(settings, lost, log)
-        back.write(lost_records(store, lost))
-        return back.written
-
-
-def _log(settings: Config, admin: ClusterAdmin, lost: LostKeys) -> LivePartition:
-    from tandem.spark_jobs.restore.vanished.live_log import LivePartition  # noqa: PLC0415 - Kafka is slow to import
-
-    of = lost.partition
-    return LivePartition(dict(settings.kafka.reveal()), admin, of.topic, of.key.partition)
-
-
-def _write_back(settings: Config, lost: LostKeys, log: LivePartition) -> WriteBack:
-    from tandem.spark_jobs.restore.load.batch_producer import BatchProducer  # noqa: PLC0415 - Kafka is slow to import
-    from tandem.spark_jobs.restore.vanished.write_back import WriteBack  # noqa: PLC0415 - likewise
-
-    of = lost.partition
-
-    def open_producer() -> BatchProducer:
-        name = f"tandem-restore-vanished-{settings.pair}-{of.key.topic_id}-{of.key.partition}"
-        producer = BatchProducer(dict(settings.kafka.reveal()), name)
-        producer.init_transactions()
-        return producer
-
-    return WriteBack(lost, log, open_producer)
 
 
 def _show(found: VanishedKeysDocument, form: OutputFormat) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -60,14 +60,15 @@ class LostKeys:
     partition: KeptPartition
     offsets: dict[bytes, int]
     vanished: int
-    left: int = field(default=0)
-    """How many keys `drop` has left as they are."""
 
-    def drop(self, key: bytes | None, offset: int) -> None:
-        """Leave a key as it is, if this record of the log is its last one that the copy has, or a newer one."""
-        if key is not None and offset >= self.offsets.get(key, _ALL):
+    def has(self, key: bytes, offset: int) -> bool:
+        """Return whether this record of the log is the last one that the copy has of a lost key, or a newer one."""
+        return offset >= self.offsets.get(key, _ALL)
+
+    def drop(self, key: bytes, offset: int) -> None:
+        """Leave a key as it is, if `has` is true of this record of the log."""
+        if self.has(key, offset):
             del self.offsets[key]
-            self.left += 1
 
 
 def kept_partitions(generations: Collection[Generation], topics: Collection[str]) -> list[KeptPartition]:

@@ -8,18 +8,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tandem.backup_avro.record.current import Record
-from tandem.spark_jobs.rewind import guarded_write
-from tandem.spark_jobs.rewind.guarded_write import GuardedWriter, PlannedRecord
-from tandem.spark_jobs.rewind.key_changes import (
-    ChangeKind,
-    KeyChoice,
-    KeyStates,
-    OffsetRange,
-    SeenKey,
-    hash_key,
-    in_ranges,
-)
+from tandem.backup_avro.record.current import Record, decode_body, encode
+from tandem.spark_jobs.restore.live_write import guarded_writer
+from tandem.spark_jobs.restore.live_write.guarded_writer import GuardedWriter, PlannedRecord
+from tandem.spark_jobs.restore.live_write.offset_ranges import OffsetRange, in_ranges
+from tandem.spark_jobs.rewind.key_changes import ChangeKind, KeyChoice, KeyStates, SeenKey, hash_key
 
 Value = bytes | None
 
@@ -114,9 +107,9 @@ class Transaction:
     kills: list[str]
     sent: list[int] = field(default_factory=list)
 
-    def send(self, records: Sequence[Record]) -> list[OffsetRange]:
+    def send(self, bodies: Sequence[bytes]) -> list[OffsetRange]:
         ranges = []
-        for one in records:
+        for [one] in (decode_body(body, 1) for body in bodies):
             self.broker.meanwhile()
             assert one.key is not None
             at = self.broker.append(one.key, one.value, by="rewind", status="open")
@@ -150,7 +143,7 @@ class Rewind:
     left_alone: set[int] = field(default_factory=set)
     written: int = 0
 
-    def planned(self, former: dict[bytes, bytes]) -> list[PlannedRecord]:
+    def planned(self, former: dict[bytes, bytes]) -> list[PlannedRecord[int]]:
         """The changes of the comparison up to the head."""
         states = KeyStates()
         states.merge(self.broker.seen(self.moment), self.broker.seen(self.head))
@@ -158,12 +151,14 @@ class Rewind:
         return [
             PlannedRecord(
                 change.key,
-                Record(
-                    topic="orders",
-                    partition=0,
-                    offset=0,
-                    key=names[change.key],
-                    value=None if change.kind is ChangeKind.CREATED else former[names[change.key]],
+                encode(
+                    Record(
+                        topic="orders",
+                        partition=0,
+                        offset=0,
+                        key=names[change.key],
+                        value=None if change.kind is ChangeKind.CREATED else former[names[change.key]],
+                    )
                 ),
             )
             for change in states.changes()
@@ -218,11 +213,26 @@ def attempts(rewind: Rewind, former: dict[bytes, bytes], chance: random.Random) 
     rewind.attempt(former, [])
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_all_comes_back_if_nobody_else_writes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each planned key once, in one transaction after the other, and none of them twice."""
+    chance = random.Random(seed)
+    monkeypatch.setattr(guarded_writer, "MOST_RECORDS", chance.choice([1, 3, 1000]))
+    broker, moment = damaged(chance)
+    former, head = broker.state(moment), len(broker.log)
+    rewind = Rewind(broker, moment, head)
+    wanted = [one.key for one in rewind.planned(former)]
+    rewind.attempt(former, [])
+    assert (rewind.left_alone, rewind.written) == (set(), len(wanted))
+    assert [hash_key(one.key) for one in broker.log[head:]] == wanted
+    assert broker.state() == former
+
+
 @pytest.mark.parametrize("seed", range(300))
 def test_what_differs_comes_back_and_what_others_write_stands(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With kills at any step, and repeats of the task and of the command; then the rewind is rewound."""
     chance = random.Random(seed)
-    monkeypatch.setattr(guarded_write, "MOST_RECORDS", chance.choice([1, 3, 1000]))
+    monkeypatch.setattr(guarded_writer, "MOST_RECORDS", chance.choice([1, 3, 1000]))
     broker, moment = damaged(chance)
     former, before, head = broker.state(moment), broker.state(), len(broker.log)
     choice = chance.choice([KeyChoice(), KeyChoice(since={0: chance.randrange(head + 1)})])
