@@ -4,7 +4,8 @@ PASS is `sweep` (the default), which finds the superseded records and rewrites n
 strategies; or `compare`, which compares all records with the newer half of them, as a cleaner leaves it; or `latest`,
 which finds the newest record of each key before a restore with `--latest-per-key` loads them. STRATEGY is `memory`, one
 task that remembers all keys; `stages`, those of the shuffle one after the other in this process, with all messages in
-memory; or `shuffle`, on Spark's `local[2]` with a driver of 1 GB. The partition has so many million records of about
+memory; or `shuffle`, on Spark's `local[2]` with a driver of 1 GB and Python workers whose address space is limited to
+512 MB. The partition has so many million records of about
 100 bytes in objects of 500,000 records, and is made in FOLDER if it is not there. KEYS is `twice`, each key has two
 records (the default), or `once`, one record in twenty is superseded, which is for sweeps.
 Spark is started before the clock is. Memory is the most that was resident: `driver` of this process, `worker` of the
@@ -71,7 +72,9 @@ def main() -> None:
         run(case, {"memory": None, "stages": shuffle_here}[strategy])
         _report(case, began, cpu)
         return
-    with session(f"local[{_CORES},4]", extra={"spark.driver.memory": "1g"}) as spark:
+    with session(
+        f"local[{_CORES},4]", extra={"spark.driver.memory": "1g", "spark.executor.pyspark.memory": "512m"}
+    ) as spark:
         context = spark.sparkContext
         context.parallelize(range(_CORES), _CORES).sum()
         began, cpu = time.perf_counter(), tree_cpu_s()
