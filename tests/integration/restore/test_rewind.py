@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import random
 import subprocess
 import sys
 import threading
@@ -39,7 +40,8 @@ State = dict[tuple[int, bytes], tuple[bytes, Headers]]
 
 def write(bootstrap: str, topic: str, values: Iterable[tuple[int, bytes | None]], *, by: bytes | None = None) -> None:
     """Write values of numbered keys, key n into partition n % PARTITIONS, with the header `writer`."""
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    room = {"queue.buffering.max.messages": 2_000_000}
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, **room})
     for number, value in values:
         producer.produce(
             topic,
@@ -48,7 +50,7 @@ def write(bootstrap: str, topic: str, values: Iterable[tuple[int, bytes | None]]
             value=value,
             headers=None if by is None else [("writer", by)],
         )
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
 
 def state_of(bootstrap: str, topic: str) -> State:
@@ -253,3 +255,27 @@ def test_a_killed_rewind_is_repeated_and_both_are_rewound(kafka: KafkaServer, be
     assert state_of(kafka.bootstrap, topic) == half
     tandem(pair, "rewind", topic, "--undo", first, "--yes")
     assert state_of(kafka.bootstrap, topic) == damaged
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_hundredth_of_a_million_keys_is_rewound_and_little_else_is_written(
+    kafka: KafkaServer, begun: tuple[Pair, str]
+) -> None:
+    """One partition with more records than one pass compares; others go on writing, also some of the damaged keys."""
+    pair, topic = begun
+    keys = range(3000, 3_003_000, PARTITIONS)
+    write(kafka.bootstrap, topic, [(number, b"first-%d" % number) for number in keys])
+    before = state_of(kafka.bootstrap, topic)
+    at = moment_of(pair, kafka.bootstrap, topic)
+    bad = random.Random(1).sample(keys, len(keys) // 100)
+    write(kafka.bootstrap, topic, [(number, b"bad") for number in bad], by=b"bad")
+    busy = range(bad[0], bad[0] + 200 * PARTITIONS, PARTITIONS)
+    with GoodWriter(kafka.bootstrap, topic, busy) as writer:
+        time.sleep(0.5)
+        report, _ = tandem(pair, "rewind", topic, "--to", at, "--where", "header.writer=bad", "--yes")
+    after = state_of(kafka.bootstrap, topic)
+    changed = {key for key in after if after[key] != before[key]}
+    assert changed == set(writer.last)
+    assert {key: value for key, (value, _) in after.items() if key in writer.last} == writer.last
+    assert len(bad) - len(busy) <= report["written"] <= len(bad)
