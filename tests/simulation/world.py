@@ -612,8 +612,10 @@ class World:
         """The store's clock is set."""
         self.judge.tick()
         self.judge.readings.stepped()
+        before = self.bucket.now_ms()
         self.bucket.step_s += seconds
-        self.judge.clock_set_at = self.bucket.now_ms()
+        # Times in a chain never go back, so what is written now has times up to where the clock stood.
+        self.judge.clock_set_at = max(self.judge.clock_set_at, before, self.bucket.now_ms())
         self.judge.tick()
         self._count("store's clock")
         self.say(f"the store's clock is off by {self.bucket.step_s:.1f} s")
