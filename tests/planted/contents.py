@@ -91,6 +91,12 @@ MISTAKES: tuple[Mistake, ...] = (
         new="        and 0 > other.positions[key].epoch\n",
     ),
     Mistake(
+        name="contents: only a later generation refutes a copy by its epochs",
+        file="avro/tandem/backup_avro/selection/restorable_state.py",
+        old="        not cut_off(other, key)\n        and 0 <= other",
+        new="        other.number > state.number\n        and not cut_off(other, key)\n        and 0 <= other",
+    ),
+    Mistake(
         name="contents: a sealed generation of another history is waited for",
         file="controller/tandem/controller/instance/act.py",
         old="        found = [short for short in found if not states[short.generation].sealed]\n",

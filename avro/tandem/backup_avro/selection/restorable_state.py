@@ -242,15 +242,14 @@ def _reads_a_former_log(state: Generation, key: PartitionKey, holders: Iterable[
 
 
 def _is_refuted_by_epochs(state: Generation, key: PartitionKey, holders: Iterable[Generation]) -> bool:
-    """Whether a later generation, at head later, has read as far or further, and its last record has a lower epoch.
+    """Whether another generation, at head later, has read as far or further, and its last record has a lower epoch.
 
     Leader epochs never fall along a log. So the two have read two histories: the volumes of brokers were restored to a
-    snapshot, with the epochs of its time. The later generation has read the present one.
+    snapshot, with the epochs of its time. Which was at head later has read the present one.
     """
     here = state.positions[key]
     return any(
-        other.number > state.number
-        and not cut_off(other, key)
+        not cut_off(other, key)
         and 0 <= other.positions[key].epoch < here.epoch
         and other.positions[key].offset >= here.offset
         and other.head_at(key) > state.head_at(key)

@@ -549,6 +549,14 @@ def test_epochs_that_went_back_show_a_former_history(
         assert found.sound == offset
 
 
+def test_an_older_generation_that_reads_on_shows_a_former_history_too() -> None:
+    """Volumes were set back while it was still drained, and the owner of the newest one was away (seed 2244)."""
+    draining = complete_generation(1, {K: 35}, epoch=1, head_at=30)
+    newest = complete_generation(3, {K: 33}, epoch=4, head_at=20)
+    found = only(select(states(draining, newest)))
+    assert (found.generations, found.sound) == ((1,), 35)
+
+
 def test_where_all_were_cut_off_the_latest_history_is_restored() -> None:
     """The log was cut twice while one of them was away: that one has less, of a history that was left earlier."""
     read_on = complete_generation(1, {K: 25}, epoch=5).taint(25, cut_at=20)
