@@ -118,6 +118,12 @@ MISTAKES: tuple[Mistake, ...] = (
         new="    if back < loaded.recovery.window / 2:\n",
     ),
     Mistake(
+        name="restore points: a moment is listed under an older generation than the one that restores it",
+        file="controller/tandem/controller/decision/restore_points.py",
+        old="            end = min(end, newer_from)\n",
+        new="",
+    ),
+    Mistake(
         name="restore vanished: a transaction is committed over a newer record",
         file=_BACK,
         old="            if self._lost.left == before:\n",

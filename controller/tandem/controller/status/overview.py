@@ -25,6 +25,7 @@ from tandem.controller.cli.output.output import duration
 from tandem.controller.coordination.heartbeat import Heartbeat
 from tandem.controller.decision.pair_rules import kept_for_window, rotation_due_at
 from tandem.controller.decision.recovery_window import RecoveryWindow, recovery_window
+from tandem.controller.decision.restore_points import RestorePoint, restore_points
 from tandem.controller.status.health import Problem, chosen, first_names, paused, problems, progress, troubles_of
 from tandem.controller.status.pair_view import LogEnd, PairView, last_activity_at
 from tandem.sink.kafka.cluster.guarded_topics import tombstone_guarantee_s
@@ -193,7 +194,9 @@ class PauseStatus:
 class Overview:
     """`tandem status`. `healthy` is the absence of problems. `requests` are those in force, if anybody listened.
 
-    `last_verify`, `last_drill` and `last_retention` are what was kept of each, where that was looked up.
+    `restore_points` has checkpoints where they were looked up, as the command does and an instance does not.
+    `recovery_window` is None, too, if no configuration tells what is promised. `last_verify`, `last_drill` and
+    `last_retention` are what was kept of each, where that was looked up.
     """
 
     pair: str
@@ -206,6 +209,7 @@ class Overview:
     requests: tuple[RequestStatus, ...]
     pause: PauseStatus | None
     recovery_window: RecoveryWindow | None
+    restore_points: tuple[RestorePoint, ...]
     instances: tuple[InstanceStatus, ...]
     generations: tuple[GenerationStatus, ...]
     last_verify: JobOutcome | None = None
@@ -216,6 +220,7 @@ class Overview:
 def overview(seen: PairView) -> Overview:
     """Return the status document of one view."""
     found = problems(seen)
+    policy = seen.policy if seen.policy_known else None
     generations = tuple(generation_status(seen, g) for g in seen.generations)
     return Overview(
         pair=seen.pair,
@@ -227,7 +232,15 @@ def overview(seen: PairView) -> Overview:
         restore=_restore(seen),
         requests=tuple(_request(seen, asked) for asked in seen.pending),
         pause=pause_status(seen.pause, seen.at),
-        recovery_window=recovery_window(seen.generations, now=seen.at, policy=seen.policy),
+        recovery_window=None if policy is None else recovery_window(seen.generations, now=seen.at, policy=policy),
+        restore_points=restore_points(
+            seen.generations,
+            now=seen.at,
+            policy=policy,
+            pins=seen.pins,
+            checkpoints=seen.checkpoints,
+            unreadable=seen.damaged_checkpoints,
+        ),
         instances=tuple(_instance(seen, name) for name in seen.instances),
         generations=generations,
     )
