@@ -26,6 +26,7 @@ from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import EntryKind
 from tandem.backup_avro.documents.outcome import JobKind, JobOutcome
 from tandem.backup_avro.selection.coverage import vanished_reason
+from tandem.controller.decision.loss_sign import LossKind, LossSign
 from tandem.controller.decision.observation import Role
 from tandem.controller.metrics.instance_metrics import InstanceMetrics, LastRuns, collect_backup_metrics
 from tandem.controller.metrics.page import MetricDetail, MetricsPage
@@ -52,9 +53,13 @@ SCENES: dict[str, set[str]] = {
     "former_active_cannot_seal": {"TandemHandoverStuck"},
     "hanging_transaction": {"TandemStableOffsetStuck"},
 }
-ON_A_STORE = {"TandemChainDamaged", "TandemInstanceNotReady", "TandemKeysVanished", "TandemRecoveryWindowShort"} | {
-    f"Tandem{kind.value.capitalize()}{what}" for kind in JobKind for what in ("Failed", "Stale")
-}
+ON_A_STORE = {
+    "TandemChainDamaged",
+    "TandemInstanceNotReady",
+    "TandemKeysVanished",
+    "TandemLossSigns",
+    "TandemRecoveryWindowShort",
+} | {f"Tandem{kind.value.capitalize()}{what}" for kind in JobKind for what in ("Failed", "Stale")}
 # The simulation's turns take 15 s, its tombstones live 1000 s.
 THRESHOLDS = {
     "TandemNotCommitting": 10,
@@ -205,6 +210,19 @@ def test_a_window_is_raised_after_copies_are_gone(watched: Watched, quick: Path)
     watched.window_s = 12.0
     watched.seconds(15)
     ask(quick, watched.history, {"TandemRecoveryWindowShort": Moments(before=4, fires=10, after=18)})
+
+
+def test_topics_may_have_lost_records(watched: Watched, quick: Path) -> None:
+    """As long as an instance tells a sign of a kind."""
+    plain = watched.page.look
+    watched.page.look = lambda: replace(plain(), loss_signs=())
+    watched.seconds(5)
+    sign = LossSign(kind=LossKind.POLICY, topic="orders", at=0, last_good=0, what="its policy")
+    watched.page.look = lambda: replace(plain(), loss_signs=(sign,))
+    watched.seconds(6)
+    watched.page.look = lambda: replace(plain(), loss_signs=())
+    watched.seconds(6)
+    ask(quick, watched.history, {"TandemLossSigns": Moments(before=4, fires=10, after=16)})
 
 
 def test_an_instance_waits_at_its_start(watched: Watched, quick: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from planted.mistakes import Mistake
 
 _KEYS = "avro/tandem/backup_avro/selection/vanished_keys.py"
+_SIGNS = "controller/tandem/controller/decision/loss_watch.py"
 _GUARD = "sink/tandem/sink/write/key_guard.py"
 
 MISTAKES: tuple[Mistake, ...] = (
@@ -115,6 +116,42 @@ MISTAKES: tuple[Mistake, ...] = (
         file="controller/tandem/controller/cli/maintain/retention.py",
         old="    if back < loaded.recovery.window:\n",
         new="    if back < loaded.recovery.window / 2:\n",
+    ),
+    Mistake(
+        name="restore points: a moment is listed under an older generation than the one that restores it",
+        file="controller/tandem/controller/decision/restore_points.py",
+        old="            end = min(end, newer_from)\n",
+        new="",
+    ),
+    Mistake(
+        name="loss signs: log starts of topics that delete count, too",
+        file=_SIGNS,
+        old="    return topic is not None and topic.policies == _COMPACT\n",
+        new="    return topic is not None and topic.compacted\n",
+    ),
+    Mistake(
+        name="loss signs: a series names the moment before its last event",
+        file=_SIGNS,
+        old="            good, at = min(good, known.last_good), max(at, known.at)\n",
+        new="            at = max(at, known.at)\n",
+    ),
+    Mistake(
+        name="loss signs: records that merging wrote again are a flush",
+        file=_SIGNS,
+        old="part.scan is None and was is not None and part.first >= was.offset and topic",
+        new="part.scan is None and was is not None and topic",
+    ),
+    Mistake(
+        name="loss signs: hours in which nobody looked count as silent",
+        file=_SIGNS,
+        old="        elif hour != self._hour:\n            self._hours.clear()\n",
+        new="",
+    ),
+    Mistake(
+        name="loss signs: a state is compared with itself",
+        file="controller/tandem/controller/instance/store_watch.py",
+        old="        generations, grown, before = [], set(), dict(self._snapshots)\n",
+        new="        generations, grown, before = [], set(), self._snapshots\n",
     ),
     Mistake(
         name="key guard: every loss is put down to a log start that moved",

@@ -16,6 +16,7 @@ from tandem.backup_avro.chain.integers import number_in
 from tandem.backup_avro.chain.layout import LAST_GENERATION
 from tandem.backup_avro.documents.coordination_message import CoordinationMessage, ReaderPosition
 from tandem.controller.coordination.agreement import PairTerms
+from tandem.controller.decision.loss_sign import LossSign, signs_in, text_of
 
 #: The key in a message's details for the SHA-256 of chain entry `chain_seq`. Older releases ignore it.
 HEAD_SHA256: Final = "head_sha256"
@@ -30,7 +31,8 @@ class Heartbeat:
     `partitions`, `lag` (offsets in the logs that no commit has), `base_remaining` (offsets that the scan has still to
     read), `records` (read since the process began), `error` and `trouble` are those of its pipeline. `positions` are
     the first ones of its chain, and `head` is the chain's newest entry. `held` are partitions, as `topic-0`, that an
-    open transaction holds back in any pipeline. `terms` are the settings that both instances must share.
+    open transaction holds back in any pipeline. `terms` are the settings that both instances must share. `loss_signs`
+    are the newest signs that topics may have lost records, as many as fit.
 
     Texts for people, None if all is well: `store`, `brokers`, `rolled_back` (entries that were published and are not in
     the store), `objects_lost` (of the generations `objects_lost_of`) and `failing` (duties that fail repeatedly).
@@ -57,6 +59,7 @@ class Heartbeat:
     objects_lost: str | None = None
     objects_lost_of: frozenset[int] = frozenset()
     failing: str | None = None
+    loss_signs: tuple[LossSign, ...] = ()
 
 
 _TEXTS: Final = (
@@ -75,6 +78,9 @@ _NUMBERS: Final = ("partitions", "base_remaining", "records")
 _ROOT: Final = "root"
 _ORIGIN: Final = "origin"
 _TOPICS: Final = "topics_id"
+_LOSS_SIGNS: Final = "loss_signs"
+_MOST_SIGNS: Final = 4000
+"""Characters of all signs in a heartbeat: about twenty."""
 
 
 def message_fields(heartbeat: Heartbeat) -> dict[str, Any]:
@@ -89,6 +95,8 @@ def message_fields(heartbeat: Heartbeat) -> dict[str, Any]:
             details[_ORIGIN] = heartbeat.terms.origin
     if heartbeat.objects_lost_of:
         details[_OBJECTS_LOST_OF] = " ".join(map(str, sorted(heartbeat.objects_lost_of)))
+    if heartbeat.loss_signs:
+        details[_LOSS_SIGNS] = text_of(heartbeat.loss_signs, most=_MOST_SIGNS)
     head = None if heartbeat.head is None else head_fields(heartbeat.head)
     return {
         "state": heartbeat.role,
@@ -120,6 +128,7 @@ def heartbeat_in(message: CoordinationMessage) -> Heartbeat:
         held=tuple(details.get("held", "").split()),
         terms=_terms(details),
         objects_lost_of=frozenset(filter(None, lost)),
+        loss_signs=signs_in(details.get(_LOSS_SIGNS, "")),
         **texts,
         **numbers,
     )

@@ -13,10 +13,11 @@ from functools import partial
 
 import structlog
 
-from tandem.backup_avro.chain.entries import Clearing
+from tandem.backup_avro.chain.entries import Clearing, iso
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.documents.coordination_message import CoordinationEvent
 from tandem.backup_avro.errors import TransientError
+from tandem.backup_avro.selection import moments
 from tandem.backup_avro.selection.coverage import GuardedPartitions
 from tandem.controller.config import Config
 from tandem.controller.coordination.heartbeat import Heartbeat
@@ -69,6 +70,7 @@ class Executor:
         self, config: Config, parts: InstanceParts, *, watch: StoreWatch, meters: Meters, give_back: Callable[[], None]
     ) -> None:
         self._peer = config.peer_instance
+        self._window_s = config.recovery.window.total_seconds()
         self._parts = parts
         self._watch = watch
         self._give_back = give_back
@@ -141,7 +143,7 @@ class Executor:
                 self._task(action, lambda: self.tasks.take_over(number))
             case ClaimNext(generation=number, reason=reason, detail=detail):
                 why = f"{reason.value}: {detail}" if detail else reason.value
-                self._task(action, lambda: self.tasks.claim(number, why))
+                self._task(action, lambda: self._claim(number, why))
             case StartPipeline(generation=number, resumed=resumed):
                 self._task(action, lambda: self._start(number, resumed=resumed))
             case Drain(generation=number, reason=reason):
@@ -167,6 +169,17 @@ class Executor:
                 self._watch.read_soon()
 
         self.task_board.submit((type(action).__name__, action.generation), done)
+
+    def _claim(self, number: int, why: str) -> None:
+        start = moments.unbroken_from(self._copies())
+        if start is not None:
+            _LOG.info(
+                "a turn begins: moments before it go when the present generation is cleared",
+                generation=number,
+                restorable_from=iso(start),
+                kept_after_seal_s=self._window_s,
+            )
+        self.tasks.claim(number, why)
 
     def _start(self, number: int, *, resumed: bool) -> None:
         # After a failure, or a drain, only the chain in S3 has the position to resume at.

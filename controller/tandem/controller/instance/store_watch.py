@@ -14,6 +14,8 @@ from tandem.backup_avro.documents.pause import Pause
 from tandem.backup_avro.documents.release import Release
 from tandem.backup_avro.errors import DamagedError
 from tandem.controller.decision.decide import was_requested
+from tandem.controller.decision.loss_sign import LossSign
+from tandem.controller.decision.loss_watch import LossWatch
 from tandem.controller.decision.spoilt_builds import NONE_SPOILT, SpoiltBuilds, spoilt_builds
 from tandem.sink.process.rates import RatedLog
 from tandem.sink.store.chain.chain_reader import ChainReader
@@ -35,7 +37,7 @@ class StoreView:
     a generation is left out. `handover_ms` is the duration of the last handover, as far as this process has seen it.
     `pause` is the newest one. `spoilt` are the newest builds in a row that were spoilt. `origin`: `ChainReader.origin`.
     `requested` has, by number, when generations were claimed on a message's request, cleared ones too as far as this
-    process has seen them.
+    process has seen them. `loss_signs` are signs of the last day that topics may have lost records, the newest first.
     """
 
     began_mono: float
@@ -50,6 +52,7 @@ class StoreView:
     origin: str | None = None
     requested: Mapping[int, int] = field(default_factory=dict)
     spoilt: SpoiltBuilds = NONE_SPOILT
+    loss_signs: tuple[LossSign, ...] = ()
 
     @property
     def newest(self) -> int:
@@ -89,6 +92,8 @@ class StoreWatch:
         self._grew: dict[str, float] = {}
         self._grew_before: dict[str, float] = {}
         self._told: set[int] = set()
+        self._losses = LossWatch()
+        self._told_losses: frozenset[tuple[str, str]] = frozenset()
         self._thread = threading.Thread(target=self._run, name="store-watch", daemon=True)
         self.trouble: str | None = None
         self.damage: DamagedError | None = None
@@ -135,7 +140,7 @@ class StoreWatch:
     def _read(self) -> None:
         began = time.monotonic()
         first = self._view is None
-        generations, grown = [], set()
+        generations, grown, before = [], set(), dict(self._snapshots)
         # Before the chains, so that a view with a claim that was made after a pause has the pause as well.
         pause = self._pauses.refresh()
         for state in self._reader.refresh(tolerant=True):
@@ -149,6 +154,8 @@ class StoreWatch:
             generations.append(known)
         self._grew_before |= {name: self._grew[name] for name in grown if name in self._grew}
         self._grew |= dict.fromkeys(grown, time.monotonic())
+        signs = self._losses.note_states(before, generations)
+        self._log_signs(signs)
         self._snapshots = {state.number: state for state in generations}
         self._reader.forget_ended()
         for number, error in self._reader.damaged.items():
@@ -169,5 +176,18 @@ class StoreWatch:
             origin=self._reader.origin() if self._reader.newest else None,
             requested={g.number: g.claim.at for g in self._reader.history() if was_requested(g.claim)},
             spoilt=spoilt_builds(self._reader.history()),
+            loss_signs=signs,
         )
         self._wake_others.set()
+
+    def _log_signs(self, signs: tuple[LossSign, ...]) -> None:
+        for sign in signs:
+            if (sign.kind, sign.topic) not in self._told_losses:
+                _RATED.warning(
+                    "a topic may have lost records",
+                    topic=sign.topic,
+                    sign=sign.kind.value,
+                    what=sign.what,
+                    look=sign.commands[0],
+                )
+        self._told_losses = frozenset((sign.kind, sign.topic) for sign in signs)

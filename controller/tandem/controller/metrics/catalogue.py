@@ -159,6 +159,7 @@ SECTIONS: Final = (
         about="Of this process, since it began.",
         metrics=(
             _counter("records_written", "Records in committed objects, those of attempts that came to nothing too."),
+            _counter("tombstones_written", "Tombstones among them."),
             _counter("bytes_written", "Bytes of committed objects."),
             _counter("objects_written", "Committed objects."),
             _counter("commits", "Entries with news (COMMIT), or that there are none (CONFIRM).", "kind"),
@@ -196,6 +197,17 @@ SECTIONS: Final = (
             _gauge(
                 "vanished_keys",
                 "Keys that topics lost without a tombstone, and that only kept parts of sealed generations still have.",
+            ),
+            _gauge(
+                "loss_signs",
+                "Signs of the last day that topics lost records by accident, by kind; a topic counts once for each.",
+                "kind",
+            ),
+            _gauge(
+                "topic_loss_sign_timestamp_seconds",
+                "When such a sign was noticed last, of the newest `metrics.max_topics` signs.",
+                "topic",
+                "kind",
             ),
             _gauge(
                 "missing_heads",

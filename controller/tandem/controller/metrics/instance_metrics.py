@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from tandem.backup_avro.documents.outcome import JobKind, JobOutcome
 from tandem.backup_avro.selection import coverage, moments
+from tandem.controller.decision.loss_sign import LossSign
 from tandem.controller.decision.observation import Role
 from tandem.controller.decision.pair_rules import is_heard, rotation_due_at
 from tandem.controller.decision.recovery_window import cut_until
@@ -59,7 +60,7 @@ class InstanceMetrics:
     """The state of an instance at one moment. `role` is None before its parts are up. Times are seconds, but for `_ms`.
 
     `peer_heard_s` and `store_read_s` are seconds since that event; None: never. `handover_ms` is the duration of the
-    last handover.
+    last handover. `loss_signs` are those of the last day, None before the first read of the store.
     """
 
     role: Role | None = None
@@ -78,6 +79,7 @@ class InstanceMetrics:
     missing_heads: int | None = None
     lost_covers: int | None = None
     handover_ms: int | None = None
+    loss_signs: Sequence[LossSign] | None = None
 
 
 def collect_backup_metrics(seen: PairView, instance: str) -> BackupMetrics:
@@ -163,4 +165,5 @@ def collect_instance_metrics(
         missing_heads=len(known.lost_heads),
         lost_covers=len(known.uncovered),
         handover_ms=None if known.store is None else known.store.handover_ms,
+        loss_signs=None if known.store is None else known.store.loss_signs,
     )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter as Counted
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 
@@ -14,6 +15,7 @@ from prometheus_client.registry import Collector
 
 from tandem.backup_avro.chain.entries import Entry
 from tandem.backup_avro.documents.outcome import JobKind
+from tandem.controller.decision.loss_sign import LossKind, LossSign
 from tandem.controller.decision.observation import Role
 from tandem.controller.metrics.catalogue import COMMON, METRICS, READING, MetricKind
 from tandem.controller.metrics.instance_metrics import BackupMetrics, InstanceMetrics, LastRuns
@@ -51,6 +53,7 @@ class MetricTally:
         self._retries = counter("tandem_retries_total")
         self._skipped = counter("tandem_skipped_offsets_total")
         self._records = counter("tandem_records_written_total")
+        self._tombstones = counter("tandem_tombstones_written_total")
         self._bytes = counter("tandem_bytes_written_total")
         self._objects = counter("tandem_objects_written_total")
         self._commits = counter("tandem_commits_total")
@@ -80,6 +83,7 @@ class MetricTally:
         self._objects.inc(len(entry.objects))
         self._bytes.inc(sum(item.bytes for item in entry.objects))
         self._records.inc(sum(part.records for item in entry.objects for part in item.parts))
+        self._tombstones.inc(sum(part.tombstones for item in entry.objects for part in item.parts))
 
 
 class MetricsPage:
@@ -210,8 +214,17 @@ def samples(seen: InstanceMetrics, *, detail: MetricDetail, now: float) -> Itera
         yield "missing_heads", (), seen.missing_heads
     if seen.lost_covers is not None:
         yield "lost_covers", (), seen.lost_covers
+    if seen.loss_signs is not None:
+        yield from _loss_samples(seen.loss_signs, detail)
     if seen.handover_ms is not None:
         yield "handover_duration_seconds", (), seen.handover_ms / 1000
+
+
+def _loss_samples(signs: Sequence[LossSign], detail: MetricDetail) -> Iterator[Sample]:
+    counts = Counted(sign.kind for sign in signs)
+    yield from (("loss_signs", (kind.value,), counts[kind]) for kind in LossKind)
+    for sign in signs[: detail.max_topics]:
+        yield "topic_loss_sign_timestamp_seconds", (sign.topic, sign.kind.value), sign.at / 1000
 
 
 def _reading_samples(seen: InstanceMetrics, detail: MetricDetail) -> Iterator[Sample]:

@@ -19,7 +19,7 @@ from tandem.controller.cli.output.output import at, duration
 from tandem.controller.decision.recovery_window import RecoveryWindow
 from tandem.controller.status.health import Fault, Problem, problems
 from tandem.controller.status.key_use import ConfiguredKeys
-from tandem.controller.status.overview import GenerationState, GenerationStatus, Overview
+from tandem.controller.status.overview import GenerationState, GenerationStatus, LossSignStatus, Overview
 from tandem.controller.status.pair_view import PairView
 
 
@@ -114,6 +114,7 @@ def check_pair(
         *_faults(found),
         *_paused(found),
         *_window(found.recovery_window),
+        *_loss_signs(found.loss_signs),
         *_exceeded(figures, found),
         *_runs(found.at, ran, limits),
         *_keys(keys),
@@ -227,6 +228,18 @@ def _window(found: RecoveryWindow | None) -> Iterator[CheckFinding]:
             message=f"{duration(found.length_s)} can be restored, of {duration(found.promised_s)} that recovery.window "
             "promises: older copies are gone",
             remedy=f"if recovery.window was raised, wait until {at(found.full_at)}; else find out who removed them",
+        )
+
+
+def _loss_signs(signs: Iterable[LossSignStatus]) -> Iterator[CheckFinding]:
+    """Yield a warning for each sign: a person on purpose, or an accident that a restore can still undo."""
+    for sign in signs:
+        yield CheckFinding(
+            severity=Severity.WARNING,
+            fault=None,
+            message=f"{sign.topic} may have lost records: {sign.what}",
+            remedy="if nobody did that on purpose, look at what differs since: "
+            + ", or ".join(f"`{command}`" for command in sign.commands),
         )
 
 

@@ -110,6 +110,7 @@ def heartbeat_of(known: InstanceView) -> Heartbeat:
         objects_lost="; ".join(known.lost_covers) or None,
         objects_lost_of=frozenset(error.generation for error in known.uncovered.values()),
         failing="; ".join(known.troubles) or None,
+        loss_signs=() if known.store is None else known.store.loss_signs,
     )
 
 

@@ -23,8 +23,11 @@ from tandem.backup_avro.documents.release import released
 from tandem.backup_avro.selection import completion, coverage, moments, restorable_state
 from tandem.controller.cli.output.output import duration
 from tandem.controller.coordination.heartbeat import Heartbeat
+from tandem.controller.decision.loss_sign import LossKind, LossSign
+from tandem.controller.decision.loss_watch import merged
 from tandem.controller.decision.pair_rules import kept_for_window, rotation_due_at
 from tandem.controller.decision.recovery_window import RecoveryWindow, recovery_window
+from tandem.controller.decision.restore_points import RestorePoint, restore_points
 from tandem.controller.status.health import Problem, chosen, first_names, paused, problems, progress, troubles_of
 from tandem.controller.status.pair_view import LogEnd, PairView, last_activity_at
 from tandem.sink.kafka.cluster.guarded_topics import tombstone_guarantee_s
@@ -190,10 +193,33 @@ class PauseStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LossSignStatus:
+    """A sign of the last day that a topic may have lost records by accident, as living instances noticed it.
+
+    `what` is the fact, `last_good` the last restorable moment before it. `commands` show what differs since, and change
+    nothing.
+    """
+
+    kind: LossKind
+    topic: str
+    what: str
+    at: datetime
+    last_good: datetime
+    commands: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """The sign in a sentence, with the first of the commands."""
+        return f"{self.topic} may have lost records: {self.what}; what differs since is shown by `{self.commands[0]}`"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
     """`tandem status`. `healthy` is the absence of problems. `requests` are those in force, if anybody listened.
 
-    `last_verify`, `last_drill` and `last_retention` are what was kept of each, where that was looked up.
+    `restore_points` has checkpoints where they were looked up, as the command does and an instance does not.
+    `recovery_window` is None, too, if no configuration tells what is promised. `last_verify`, `last_drill` and
+    `last_retention` are what was kept of each, where that was looked up.
     """
 
     pair: str
@@ -206,6 +232,8 @@ class Overview:
     requests: tuple[RequestStatus, ...]
     pause: PauseStatus | None
     recovery_window: RecoveryWindow | None
+    restore_points: tuple[RestorePoint, ...]
+    loss_signs: tuple[LossSignStatus, ...]
     instances: tuple[InstanceStatus, ...]
     generations: tuple[GenerationStatus, ...]
     last_verify: JobOutcome | None = None
@@ -216,6 +244,8 @@ class Overview:
 def overview(seen: PairView) -> Overview:
     """Return the status document of one view."""
     found = problems(seen)
+    policy = seen.policy if seen.policy_known else None
+    signs = tuple(map(_loss_sign, merged(_heard_signs(seen))))
     generations = tuple(generation_status(seen, g) for g in seen.generations)
     return Overview(
         pair=seen.pair,
@@ -223,11 +253,20 @@ def overview(seen: PairView) -> Overview:
         at=utc_time(seen.at),
         healthy=not found,
         problems=found,
-        notes=tuple(_notes(seen)),
+        notes=(*(sign.text for sign in signs), *_notes(seen)),
         restore=_restore(seen),
         requests=tuple(_request(seen, asked) for asked in seen.pending),
         pause=pause_status(seen.pause, seen.at),
-        recovery_window=recovery_window(seen.generations, now=seen.at, policy=seen.policy),
+        recovery_window=None if policy is None else recovery_window(seen.generations, now=seen.at, policy=policy),
+        restore_points=restore_points(
+            seen.generations,
+            now=seen.at,
+            policy=policy,
+            pins=seen.pins,
+            checkpoints=seen.checkpoints,
+            unreadable=seen.damaged_checkpoints,
+        ),
+        loss_signs=signs,
         instances=tuple(_instance(seen, name) for name in seen.instances),
         generations=generations,
     )
@@ -520,6 +559,23 @@ def _restore(seen: PairView) -> RestoreStatus | None:
         window=window,
         lag=_sum(lags),
         tainted=bool(base.taints),
+    )
+
+
+def _heard_signs(seen: PairView) -> Iterator[LossSign]:
+    for name in seen.instances:
+        said = seen.heartbeat_of_living(name)
+        yield from () if said is None else said.loss_signs
+
+
+def _loss_sign(sign: LossSign) -> LossSignStatus:
+    return LossSignStatus(
+        kind=sign.kind,
+        topic=sign.topic,
+        what=sign.what,
+        at=utc_time(sign.at),
+        last_good=utc_time(sign.last_good),
+        commands=sign.commands,
     )
 
 

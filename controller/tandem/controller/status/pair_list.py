@@ -9,8 +9,10 @@ from typing import Final
 from tandem.backup_avro.errors import ConfigError, DamagedError, RefusedError
 from tandem.backup_avro.selection.restorable_state import choose_generation
 from tandem.controller.decision.pair_rules import active_of
+from tandem.controller.decision.restore_points import RestorePoint, restore_points
 from tandem.controller.status.overview import WindowStatus, window_of
 from tandem.sink.store import ObjectStore
+from tandem.sink.store.chain import checkpoints
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import now_ms
 
@@ -22,7 +24,8 @@ class PairSummary:
     """One pair. `generations` are those not wholly cleared, ascending; `newest` is the highest number ever claimed.
 
     `active` appends, by the chains, with generation `active_generation`. `window` is what a restore may ask for, None
-    if nothing can be restored. Counts are of what belongs to the backup now. `damaged` says what can't be read.
+    if nothing can be restored. How long the `restore_points` of generations stay is in the pair's configuration, which
+    is not read. Counts are of what belongs to the backup now. `damaged` says what can't be read.
     """
 
     pair: str
@@ -31,6 +34,7 @@ class PairSummary:
     active: str | None
     active_generation: int | None
     window: WindowStatus | None
+    restore_points: tuple[RestorePoint, ...]
     topics: int
     records: int
     objects: int
@@ -74,13 +78,18 @@ def _summary(store: ObjectStore, name: str) -> PairSummary | None:
     except RefusedError:
         base = None
     current = active or base
+    now = now_ms(store)
+    kept = checkpoints.list_checkpoints(store, name)
     return PairSummary(
         pair=name,
         generations=tuple(generation.number for generation in generations),
         newest=reader.newest,
         active=None if active is None else active.instance,
         active_generation=None if active is None else active.number,
-        window=None if base is None else window_of(base, now=now_ms(store)),
+        window=None if base is None else window_of(base, now=now),
+        restore_points=restore_points(
+            generations, now=now, policy=None, checkpoints=kept.checkpoints, unreadable=kept.damaged
+        ),
         topics=0 if current is None else sum(not topic.removed for topic in current.topics.values()),
         records=sum(part.records for generation in generations for _, part in generation.live_parts()),
         objects=sum(len(generation.objects) for generation in generations),

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.chain.heads import Head
+from tandem.backup_avro.documents.checkpoint import Checkpoint
 from tandem.backup_avro.documents.coordination_message import CoordinationMessage
 from tandem.backup_avro.documents.pause import Pause, in_force
 from tandem.backup_avro.documents.release import Release
@@ -61,7 +62,9 @@ class PairView:
     `newest` is the highest number of all generations. `damaged` has, by number, why a generation can't be read. `heard`
     and `brokers` are None if not asked or not answered; `gaps` then say why. `requests` are the last ACTIVATE of each
     sender. `pause` is the one in force. `lost_heads` were published by the instances, and are not in the store;
-    `published_under` has, by generation, the other root under which they were published.
+    `published_under` has, by generation, the other root under which they were published. `checkpoints` and, by id, why
+    some can't be read are there where they were looked up. `policy_known` is whether `policy` is the pair's, not made
+    of defaults because no configuration was named.
     """
 
     at: int
@@ -81,6 +84,9 @@ class PairView:
     gaps: tuple[Gap, ...] = ()
     lost_heads: tuple[Head, ...] = ()
     published_under: Mapping[int, str] = field(default_factory=dict)
+    policy_known: bool = True
+    checkpoints: tuple[Checkpoint, ...] = ()
+    damaged_checkpoints: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def active(self) -> Generation | None:

@@ -11,6 +11,7 @@ from tandem.backup_avro.chain.heads import Head
 from tandem.backup_avro.documents.coordination_message import CoordinationEvent, ReaderPosition, decode, encode
 from tandem.controller.coordination.agreement import PairTerms
 from tandem.controller.coordination.heartbeat import Heartbeat, head_fields, heartbeat_in, message_fields
+from tandem.controller.decision.loss_sign import LossKind, LossSign
 
 FULL = Heartbeat(
     role="Active",
@@ -34,6 +35,7 @@ FULL = Heartbeat(
     objects_lost="generation 1 is kept",
     objects_lost_of=frozenset({2, 10}),
     failing="Seal of generation 1 fails",
+    loss_signs=(LossSign(kind=LossKind.POLICY, topic="orders", at=2000, last_good=1000, what="its policy"),),
 )
 #: Older releases read these, and newer ones have to.
 STORED = {
@@ -56,6 +58,7 @@ STORED = {
     "objects_lost": "generation 1 is kept",
     "objects_lost_of": "2 10",
     "failing": "Seal of generation 1 fails",
+    "loss_signs": '[["policy", "orders", 2000, 1000, "its policy"]]',
 }
 
 

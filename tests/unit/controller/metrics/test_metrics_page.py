@@ -23,6 +23,7 @@ from support.pipeline.waiting import until
 from tandem.backup_avro.documents.outcome import JobKind, JobOutcome, JobScope, UnsettledFindings
 from tandem.controller.coordination.peer_state import PeerState
 from tandem.controller.coordination.topic import CoordinationTopic
+from tandem.controller.decision.loss_sign import LossKind, LossSign
 from tandem.controller.decision.observation import Role
 from tandem.controller.instance.store_watch import last_handover_ms
 from tandem.controller.metrics.catalogue import COMMON, METRICS, MetricKind
@@ -422,6 +423,24 @@ def test_the_page_of_the_documentation_is_up_to_date() -> None:
     assert (ROOT / "docs" / "metrics.md").read_text() == reference()
 
 
+def test_signs_of_loss_by_kind_and_the_newest_by_topic() -> None:
+    """Each kind has a number, 0 too, so that an alert ends; without a look at the store there is none."""
+    signs = tuple(
+        LossSign(kind=kind, topic=topic, at=at, last_good=1, what="so")
+        for kind, topic, at in (
+            (LossKind.POLICY, "t", 5000),
+            (LossKind.SILENT, "u", 4000),
+            (LossKind.POLICY, "v", 3000),
+        )
+    )
+    shown = values(page_of(InstanceMetrics(loss_signs=signs), detail=MetricDetail(max_topics=2)))
+    counts = {name[1]: value for name, value in shown.items() if name[0] == "tandem_loss_signs"}
+    assert counts == dict.fromkeys(LossKind, 0.0) | {"policy": 2.0, "silent": 1.0}
+    times = {name[1:]: value for name, value in shown.items() if name[0] == "tandem_topic_loss_sign_timestamp_seconds"}
+    assert times == {("t", "policy"): 5.0, ("u", "silent"): 4.0}
+    assert not any("loss_sign" in name[0] for name in values(page_of(InstanceMetrics())))
+
+
 def test_every_gauge_of_the_catalogue_can_be_shown(store: ObjectStore) -> None:
     """Nothing is described that no picture ever shows."""
     Backup.completed(store, records("orders", 0, range(10)), topics=[ORDERS])
@@ -444,6 +463,7 @@ def test_every_gauge_of_the_catalogue_can_be_shown(store: ObjectStore) -> None:
             store_read_s=1.0,
             backup=collect_backup_metrics(sight(store, window_s=60.0), "a"),
             handover_ms=5,
+            loss_signs=(LossSign(kind=LossKind.POLICY, topic="t", at=5000, last_good=4000, what="so"),),
         )
     finally:
         pipeline.drain()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import typer
 
 from tandem.backup_avro.errors import ExitCode
+from tandem.controller.cli.inspect.point_lines import POINT_COLUMNS, point_rows
 from tandem.controller.cli.options.backup_place import RootOption, opened
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption
 from tandem.controller.cli.output import output
@@ -35,10 +36,11 @@ def list_(
     root: RootOption = None,
     output_: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Show the pairs below a root: who is Active, what can be restored, how much is stored.
+    """Show the pairs below a root: who is Active, how much is stored, and all moments that can be restored.
 
     Everything comes from the store; with --root no configuration is needed. Who is Active is said by the chains:
-    whether the process is alive, `tandem status` knows. Exit code 3 if a chain can't be read.
+    whether the process is alive, and how long generations are kept, `tandem status` knows. Exit code 3 if a chain can't
+    be read.
     """
     from tandem.controller.status.pair_list import Pairs, pairs  # noqa: PLC0415 - S3 is slow to import
 
@@ -62,14 +64,12 @@ def _tables(found: tuple[PairSummary, ...]) -> Iterator[Table]:
     if not found:
         return
     yield Table(
-        columns=("pair", "active", "generations", "restorable from", "to", "topics", "records", "objects", "size"),
+        columns=("pair", "active", "generations", "topics", "records", "objects", "size"),
         rows=[
             (
                 one.pair,
                 None if one.active is None else f"{one.active} ({one.active_generation})",
                 ", ".join(map(str, one.generations)),
-                None if one.window is None else output.at(one.window.start),
-                None if one.window is None else output.at(one.window.end),
                 f"{one.topics:,}",
                 f"{one.records:,}",
                 f"{one.objects:,}",
@@ -79,3 +79,6 @@ def _tables(found: tuple[PairSummary, ...]) -> Iterator[Table]:
         ],
         right=frozenset({"topics", "records", "objects", "size"}),
     )
+    rows = [(one.pair, *row) for one in found for row in point_rows(one.restore_points)]
+    if rows:
+        yield Table(title="restore points", columns=("pair", *POINT_COLUMNS), rows=rows)

@@ -13,6 +13,7 @@ import typer
 
 from tandem.backup_avro.chain import integers
 from tandem.backup_avro.errors import ConfigError, ExitCode
+from tandem.controller.cli.inspect.point_lines import POINT_COLUMNS, point_rows
 from tandem.controller.cli.options.backup_place import PairOption, RootOption, configured, stored
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption
 from tandem.controller.cli.output import output
@@ -59,9 +60,10 @@ def status(
 ) -> None:
     """Show both instances, their lag, and what can be restored.
 
-    Exit code 0 if all is well, 3 if not, with the reasons. What can be restored comes from S3 alone; if the brokers do
-    not answer within seconds, that is said, and the rest is shown. JSON and YAML have every partition's position. The
-    last `tandem verify`, `drill` and `retention --execute` are shown, but don't count: how often is enough is yours.
+    Exit code 0 if all is well, 3 if not, with the reasons. Restore points are all moments that can be restored, each
+    with its command and how long it stays. They come from S3 alone; if the brokers do not answer within seconds, that
+    is said, and the rest is shown. JSON and YAML have every partition's position. The last `tandem verify`, `drill` and
+    `retention --execute` are shown, but don't count: how often is enough is yours.
 
     With --watch it is drawn anew, or printed again where there is no terminal, and Ctrl-C ends with 0.
     """
@@ -79,7 +81,7 @@ def status(
 
     def once() -> _Picture:
         with patience("reading the chains and asking the brokers"):
-            return _look(settings, store, reader, s3_only=s3_only)
+            return _look(settings, store, reader, s3_only=s3_only, policy_known=root is None or pair is None)
 
     try:
         if watch:
@@ -93,12 +95,14 @@ def status(
         raise typer.Exit(ExitCode.UNHEALTHY)
 
 
-def _look(settings: Config, store: ObjectStore, reader: ChainReader, *, s3_only: bool) -> _Picture:
+def _look(settings: Config, store: ObjectStore, reader: ChainReader, *, s3_only: bool, policy_known: bool) -> _Picture:
     from tandem.controller.status.outside_view import view_pair  # noqa: PLC0415 - loaded when the command runs, not for --help
     from tandem.controller.status.overview import overview  # noqa: PLC0415 - likewise
-    from tandem.sink.store.chain import outcomes  # noqa: PLC0415 - likewise
+    from tandem.sink.store.chain import checkpoints, outcomes  # noqa: PLC0415 - likewise
 
-    found = overview(view_pair(settings, store, s3_only=s3_only, reader=reader))
+    seen = replace(view_pair(settings, store, s3_only=s3_only, reader=reader), policy_known=policy_known)
+    named = checkpoints.list_checkpoints(store, settings.pair)
+    found = overview(replace(seen, checkpoints=named.checkpoints, damaged_checkpoints=named.damaged))
     return found, outcomes.latest_of_each(store, settings.pair)
 
 
@@ -142,6 +146,8 @@ def _tables(found: Overview, *, s3_only: bool) -> Iterator[Table | VerdictLines 
             rows=[_instance(one) for one in found.instances],
             right=frozenset({"generation", "lag"}),
         )
+    if found.restore_points:
+        yield Table(title="restore points", columns=POINT_COLUMNS, rows=list(point_rows(found.restore_points)))
     if found.generations:
         figures = ("records", "tombstones", "size", "objects", "entries")
         yield Table(
@@ -191,10 +197,8 @@ def _restore(found: RestoreStatus | None) -> str:
     if found is None:
         return "A restore is not possible."
     window = found.window
-    start, end = output.at(window.start), output.at(window.end)
-    moments = f"any commit from {start} to {end}" if start != end else f"its commit of {end}"
     source = f"generation {found.generation} of {found.instance}"
-    text = f"A restore would use {source}, as of {moments} ({_ago(window.age_s)})"
+    text = f"A restore would use {source}, as of its commit of {output.at(window.end)} ({_ago(window.age_s)})"
     if found.tainted:
         text += ", with a warning, because it is tainted"
     if found.lag is None:

@@ -87,7 +87,9 @@ def test_the_table(store: ObjectStore, capsys: pytest.CaptureFixture[str]) -> No
     generation(store, "web", 1, "a")
     assert run(["list", "--root", store.url]) == 0
     printed = capsys.readouterr()
-    assert re.search(r"^web +a \(1\) +1 +20\S+ \S+Z +20\S+ \S+Z +1 +10 +1 +[\d.]+ \S*B$", printed.out, re.MULTILINE)
+    assert re.search(r"^web +a \(1\) +1 +1 +10 +1 +[\d.]+ \S*B$", printed.out, re.MULTILINE)
+    assert re.search(r"^web +newest +- +20\S+ \S+Z +- +tandem restore$", printed.out, re.MULTILINE)
+    assert re.search(r"^web +generation 1 +- +20\S+ \S+Z +- +tandem restore --at MOMENT$", printed.out, re.MULTILINE)
     assert printed.err == ""
 
 
@@ -106,6 +108,8 @@ def test_the_root_of_the_configuration_and_the_document(
     assert (told["kind"], told["root"]) == ("Pairs", store.url)
     assert [(one["pair"], one["generations"], one["activeGeneration"]) for one in told["pairs"]] == [("web", [1], 1)]
     assert told["pairs"][0]["window"]["end"].endswith("Z")
+    points = [(one["kind"], one["name"], one["keptUntil"]) for one in told["pairs"][0]["restorePoints"]]
+    assert points == [("newest", "1", None), ("generation", "1", None)], "the configuration is another pair's"
     assert run(["list", "-c", str(path), "--root", "file:///does/not/exist"]) == 2
 
 

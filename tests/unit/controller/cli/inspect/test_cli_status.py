@@ -11,11 +11,12 @@ from datetime import UTC, datetime
 import pytest
 import yaml
 from support.backups.build_backup import PAIR, Backup, TopicSpec, records
-from support.backups.requests import job_outcome
+from support.backups.requests import cut_request, job_outcome
 from support.pairs.sights import listening, message, sight
 from support.pipeline.doubles import MemoryStore
 
 from tandem.backup_avro.chain import layout
+from tandem.backup_avro.documents.checkpoint import CheckpointOutcome
 from tandem.backup_avro.documents.coordination_message import CoordinationEvent
 from tandem.backup_avro.documents.outcome import JobKind, JobScope
 from tandem.controller.cli.inspect.status import _tables
@@ -24,7 +25,7 @@ from tandem.controller.cli.output import output
 from tandem.controller.cli.output.slow_notice import patience
 from tandem.controller.status.overview import overview
 from tandem.sink.store import ObjectStore
-from tandem.sink.store.chain import outcomes
+from tandem.sink.store.chain import checkpoints, outcomes
 from tandem.sink.store.chain.chain_writer import now_ms
 
 ORDERS = TopicSpec("orders", partitions=2)
@@ -62,6 +63,33 @@ def test_unhealthy(config: str, capsys: pytest.CaptureFixture[str]) -> None:
         "    what to do: start both instances (`tandem run`)",
         "A restore is not possible.",
     ]
+
+
+def test_restore_points(store: ObjectStore, config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """All moments with their commands, checkpoints too; without a configuration nothing is said of what is promised."""
+    backup = completed(store)
+    request = cut_request(at=now_ms(store), deadline=now_ms(store) + 60_000, witnesses=(1,))
+    checkpoints.put_request(store, request)
+    outcome = CheckpointOutcome(
+        id="nightly", nonce=request.nonce, at=request.at, by="a", generation=1, seq=backup.writer.state.seq
+    )
+    checkpoints.settle_request(store, request, outcome)
+    store.put_if_absent(f"{layout.checkpoints_prefix(PAIR)}torn.json", b"{}")
+    assert run(["status", "-c", config, "--s3-only"]) == 0
+    text = capsys.readouterr().out
+    for line in (
+        r"newest +- +20\S+ \S+Z +- +tandem restore",
+        r"generation 1 +- +20\S+ \S+Z +the turn due 20\S+ \S+Z +tandem restore --at MOMENT",
+        r"checkpoint nightly +- +20\S+ \S+Z +a person, who may delete it +tandem restore --checkpoint nightly",
+        r"checkpoint torn +- +- +- +none: it can't be read: .*",
+    ):
+        assert re.search(rf"^{line}$", text, re.MULTILINE), line
+    assert "recovery.window promises none" in text
+    assert run(["status", "--s3-only", "--root", store.url, "--pair", PAIR]) == 0
+    text = capsys.readouterr().out
+    assert "recovery.window" not in text
+    assert "the turn due" not in text
+    assert re.search(r"^generation 1 +- +20\S+ \S+Z +- +tandem restore --at MOMENT$", text, re.MULTILINE)
 
 
 @pytest.mark.parametrize("form", ["json", "yaml"])
