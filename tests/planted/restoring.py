@@ -90,6 +90,12 @@ MISTAKES: tuple[Mistake, ...] = (
         new="        rest = np.flatnonzero(self._offsets >= 0 * starts[self._partitions])\n",
     ),
     Mistake(
+        name="a timestamp later than the backup is believed",
+        file="spark_jobs/tandem/spark_jobs/restore/merge_source.py",
+        old="                if time > self.topic.latest:\n",
+        new="                if time > self.topic.latest and records < 0:\n",
+    ),
+    Mistake(
         name="an interval over several slices is looked at in the first one only",
         file="spark_jobs/tandem/spark_jobs/restore/ambiguous_keys.py",
         old="        inside = (first <= slice_) & (slice_ <= last)\n",

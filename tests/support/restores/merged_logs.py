@@ -7,7 +7,7 @@ timestamps from clocks that may be wrong. What a merge makes of them is compared
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -33,11 +33,14 @@ YEAR_MS = 365 * 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Writes as they happened, each with its true time; their `value` is unique. `wrong`: those with a wrong clock."""
+    """Writes as they happened, in this order; their `value` is unique. `wrong`: those with a wrong clock.
+
+    The last of them was read at `read_by`.
+    """
 
     records: tuple[Record, ...]
-    times: Mapping[bytes, int]
     wrong: frozenset[bytes]
+    read_by: int
 
     def log(self, partition: int) -> list[Record]:
         """The records of one partition."""
@@ -49,7 +52,7 @@ def random_history(chance: random.Random, *, partitions: int) -> History:
     ends = [0] * partitions
     now = 1_000_000
     home: dict[bytes, int] = {}
-    records, times, wrong = [], {}, set()
+    records, wrong = [], set()
     restless, faulty = chance.choice([0.05, 0.2, 0.5]), chance.choice([0.0, 0.05, 0.1])
     for number in range(chance.randint(1, 40)):
         now += chance.choice([0, 1, 1, 5, 1000])
@@ -63,9 +66,8 @@ def random_history(chance: random.Random, *, partitions: int) -> History:
             wrong.add(value)
         head = Record(topic="t", partition=partition, offset=ends[partition], timestamp=time, key=key, value=value)
         records.append(head)
-        times[value] = now
         ends[partition] += 1
-    return History(tuple(records), times, frozenset(wrong))
+    return History(tuple(records), frozenset(wrong), now + 5)
 
 
 class _Stored:

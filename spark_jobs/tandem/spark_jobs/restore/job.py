@@ -294,7 +294,7 @@ class _RestoreRun:
     def _plan_merges(self, merged: Collection[str]) -> None:
         """Find the order of the records of topics (ids) whose partitions are merged. RefusedError if there is none."""
         topics = {
-            topic.source.topic_id: MergeTopic.of(topic, self._plan.shape, self._address)
+            topic.source.topic_id: MergeTopic.of(topic, self._plan, self._address)
             for topic in self._plan.topics
             if topic.source.topic_id in merged
         }

@@ -18,12 +18,14 @@ from tandem.spark_jobs.restore.load.load_task import SourcePartition
 from tandem.spark_jobs.restore.load.newest_records import AscendingOffsets, newest_offsets
 from tandem.spark_jobs.restore.load.record_stream import PlacedRecord, RecordShaper
 from tandem.spark_jobs.restore.plan.partitioner import chooser
-from tandem.spark_jobs.restore.plan.plan import TopicPlan
+from tandem.spark_jobs.restore.plan.plan import RestorePlan, TopicPlan
 from tandem.spark_jobs.restore.plan.record_changes import RecordChanges
 from tandem.spark_jobs.restore.prepare.append import takes_keys_only
-from tandem.spark_jobs.restore.time_bounds import EARLIEST, Longs, time_bounds
+from tandem.spark_jobs.restore.time_bounds import EARLIEST, LATEST, Longs, time_bounds
 
 _MIB: Final = 1 << 20
+#: How much later, in ms, than the store's clock a right timestamp may be.
+_CLOCKS_DIFFER_MS: Final = 3_600_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +72,7 @@ class MergePlace(NamedTuple):
 class MergeTopic:
     """A topic of `partitions` partitions that are merged into `count` others. `with_key`: see LoadTask.
 
-    `sources` are those of the source partitions that have records.
+    `sources` are those of the source partitions that have records. A timestamp above `latest` (ms) counts as none.
     """
 
     topic: str
@@ -81,19 +83,21 @@ class MergeTopic:
     shape: RecordChanges
     store: StoreAddress
     with_key: bool = False
+    latest: int = LATEST
     limits: MergeLimits = field(default_factory=lambda: DEFAULT_LIMITS)
 
     @classmethod
-    def of(cls, topic: TopicPlan, shape: RecordChanges, store: StoreAddress) -> MergeTopic:
-        """Return the topic of a plan."""
+    def of(cls, topic: TopicPlan, plan: RestorePlan, store: StoreAddress) -> MergeTopic:
+        """Return the topic of a plan. A record that was read from the source was not written later than that."""
         return cls(
             topic=topic.source.name,
             topic_id=topic.source.topic_id,
             partitions=topic.source.partitions,
             sources=tuple(source_of(item) for item in in_order(topic) if item.slices),
             count=topic.count,
-            shape=shape,
+            shape=plan.shape,
             store=store,
+            latest=LATEST if plan.read_by is None else plan.read_by + _CLOCKS_DIFFER_MS,
             with_key=takes_keys_only(topic),
         )
 
@@ -233,6 +237,8 @@ class MergeSource:
             for _, _, offset, time, *_ in body.spans():
                 if until is not None and time > until:
                     return _ReadTimes(np.frombuffer(times, np.int64), records, ordered, samples)
+                if time > self.topic.latest:
+                    time = NO_TIMESTAMP  # noqa: PLW2901 (that is what it tells)
                 if size >= limits.sample_bytes:
                     samples.append((records, MergePlace(time, self.source.partition, offset)))
                     size %= limits.sample_bytes

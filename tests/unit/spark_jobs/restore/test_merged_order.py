@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import pytest
+from support.backups.build_backup import PAIR, Backup, TopicSpec
+from support.pipeline.doubles import MemoryStore
 from support.restores.merged_logs import (
     MURMUR2,
     SMALL,
@@ -18,13 +20,17 @@ from support.restores.merged_logs import (
     plain,
     random_history,
 )
+from support.restores.restore_plans import make_plan
 
 from tandem.backup_avro.errors import DamagedError, RefusedError
 from tandem.backup_avro.record.current import Record
+from tandem.sink.store import StoreAccess
+from tandem.spark_jobs.reading.object_reader import StoreAddress
 from tandem.spark_jobs.restore import sorted_load
 from tandem.spark_jobs.restore.ambiguous_keys import plan_small_merge
 from tandem.spark_jobs.restore.merge_source import MergePlan, MergeSource, MergeTopic
 from tandem.spark_jobs.restore.plan.partitioner import Partitioner, chooser
+from tandem.spark_jobs.restore.plan.plan import TopicNaming
 
 _COUNT = 3
 _CHOOSE = chooser(Partitioner.MURMUR2, _COUNT)
@@ -41,7 +47,8 @@ def _longest(times: list[int]) -> int:
 def _can_be_told(history: History, partition: int) -> bool:
     """Whether no other explanation calls fewer timestamps wrong than there are: else nothing shows the wrong ones."""
     log = history.log(partition)
-    return len(log) - sum(record.value in history.wrong for record in log) >= _longest([r.timestamp for r in log])
+    times = [record.timestamp if record.timestamp <= history.read_by else -1 for record in log]
+    return len(log) - sum(record.value in history.wrong for record in log) >= _longest(times)
 
 
 def _values(records: Iterable[Record], key: bytes | None) -> list[bytes | None]:
@@ -57,7 +64,7 @@ def test_a_thousand_histories() -> None:
         history = random_history(chance, partitions=partitions)
         if not all(_can_be_told(history, number) for number in range(partitions)):
             continue
-        topic = merge_topic(history.records, count=_COUNT, object_records=chance.randint(1, 9))
+        topic = merge_topic(history.records, count=_COUNT, object_records=chance.randint(1, 9), latest=history.read_by)
         plan = _planned(topic)
         if plan is None:
             refused += 1
@@ -133,6 +140,19 @@ def test_a_record_a_year_ahead_is_overruled() -> None:
     """By those around it, of whatever keys; the old value of its partition does not come last."""
     rows = [(0, 1000, b"a"), (0, 1000 + YEAR_MS, b"b"), (0, 1001, b"c"), (0, 1002, b"d"), (1, 2000, b"e")]
     assert _merged(_history(*rows)) == [b"a", b"b", b"c", b"d", b"e"]
+
+
+def test_a_record_that_was_written_after_it_was_read_has_no_time() -> None:
+    """At the end of its partition nothing else contradicts it; the old value would come last."""
+    rows = [(0, 1000, b"a"), (0, 1000 + YEAR_MS, b"b"), (1, 2000, b"c")]
+    assert _merged(_history(*rows)) == [b"a", b"c", b"b"], "why it counts when the records were read"
+    with pytest.raises(RefusedError, match=r"1 records .*: t-0 offset 1 and t-1 offset 0"):
+        _merged(_history(*rows), latest=5000)
+    store = MemoryStore()
+    state = Backup.completed(store, _history(*rows), topics=[TopicSpec("t", 2)]).writer.state
+    plan = make_plan([state], pair=PAIR, naming=TopicNaming())
+    address = StoreAddress(root="file:///backup", settings=StoreAccess())
+    assert MergeTopic.of(plan.topics[0], plan, address).latest == state.at + 3_600_000
 
 
 def test_records_of_one_millisecond_stay_in_order() -> None:
