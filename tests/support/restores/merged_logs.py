@@ -7,7 +7,7 @@ timestamps from clocks that may be wrong. What a merge makes of them is compared
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -107,18 +107,28 @@ class KilledError(Exception):
 
 @dataclass
 class MergedTarget:
-    """A target that is loaded: its records, and how far each task has come. `most`: units until it is killed."""
+    """A target that is loaded: its records, and how far each task has come.
+
+    `most`: units until it is killed. `fails_after`: results after which a task has failed, -1: none does.
+    """
 
     records: dict[int, list[Record]] = field(default_factory=dict)
     origins: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     left_out: dict[int, int] = field(default_factory=dict)
     reached: dict[int, dict[int, int]] = field(default_factory=dict)
     most: int = 1 << 30
+    fails_after: int = -1
 
     def load(self, topic: MergeTopic, plan: MergePlan) -> None:
         """Load, or go on with it. KilledError when no more units are allowed."""
         tasks = [cast("LoadTask", SimpleNamespace(number=number)) for number in range(topic.count)]
-        load_sorted(topic, plan, [tasks[::2], tasks[1::2]], LoadCalls(self._load, list), shuffle=shuffle_here)
+        load_sorted(topic, plan, [tasks[::2], tasks[1::2]], LoadCalls(self._load, self._results), shuffle=shuffle_here)
+
+    def _results(self, found: Iterable[Any]) -> list[Any]:
+        if not self.fails_after:
+            raise KilledError
+        self.fails_after -= 1
+        return list(found)
 
     def _load(self, task: LoadTask, given: GivenUnits) -> Iterator[Any]:
         number = task.number

@@ -229,6 +229,20 @@ def test_slices_are_bounded() -> None:
     assert max(sizes) * 25 <= SMALL.slice_bytes + 3 * 2 * SMALL.sample_bytes
 
 
+def test_a_slice_that_fails_ends_the_load() -> None:
+    """What comes after it in its target partition must not be there first: a later run would pass the slice over."""
+    topic = merge_topic(_history(*((at % 2, 1000 + at, b"%03d" % at) for at in range(60))), count=1)
+    plan = plan_small_merge(topic)
+    assert len(plan.cuts) > 3
+    target = MergedTarget(fails_after=2)
+    with pytest.raises(KilledError):
+        target.load(topic, plan)
+    assert len(target.records[0]) < 60
+    target.fails_after = -1
+    target.load(topic, plan)
+    assert [record.value for record in target.records[0]] == [b"%03d" % at for at in range(60)]
+
+
 def test_missing_records_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A load that has lost a message on the way does not end well."""
     topic = merge_topic(_history((0, 1, b"a"), (1, 2, b"b")), count=2)
