@@ -17,10 +17,11 @@ from tandem.backup_avro.record.current import Record
 from tandem.controller.cli.main import run
 from tandem.controller.sandbox.jars import find_java, kafka_jars
 from tandem.controller.sandbox.kafka import KafkaServer
-from tandem.spark_jobs.restore import job
+from tandem.spark_jobs.restore import job, merge_source, worker_calls
 from tandem.spark_jobs.restore.groups import restore_groups
 from tandem.spark_jobs.restore.load.load_task import LoadPace
 from tandem.spark_jobs.restore.load.newest_records import PASS_RECORDS
+from tandem.spark_jobs.restore.merge_source import MergeLimits
 from tandem.spark_jobs.restore.plan.options import RestoreOptions
 from tandem.spark_jobs.restore.plan.partitioner import Partitioner, chooser
 from tandem.spark_jobs.restore.plan.plan import TopicNaming
@@ -28,6 +29,8 @@ from tandem.spark_jobs.restore.plan.record_changes import RecordChanges
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
+#: A topic of a few records is large, and has several slices.
+_SMALL = MergeLimits(slice_bytes=4000, sample_bytes=2000, small_records=0, bucket_records=20)
 _MURMUR2 = RecordChanges(partitioner=Partitioner.MURMUR2)
 
 
@@ -103,36 +106,108 @@ def test_four_partitions_become_seven(case: Case, topic_name: str, make_topic: T
     assert {number for topic in record.topics for task in topic.tasks for number in task.strands} == set(range(7))
 
 
-def test_keys_in_several_partitions_are_merged(case: Case, topic_name: str) -> None:
-    """The number of partitions grew once: by timestamp, the newest value of a key comes last."""
-    key = next(f"k{n}" for n in range(100) if chooser(Partitioner.MURMUR2, 2)(f"k{n}".encode()) == 1)
-    old = records(topic_name, 0, range(50), keys=1)
-    before_growth = [replace(item, key=key.encode(), timestamp=1000 + item.offset) for item in old]
-    after_growth = [replace(item, partition=1, timestamp=2000 + item.offset, value=b"new") for item in before_growth]
-    Backup.completed(case.store, [*before_growth, *after_growth], topics=[TopicSpec(topic_name, partitions=2)])
+def _grown(topic: str, keys: Iterable[str]) -> list[Record]:
+    """Each key six times, a second apart, in a topic of two partitions that got two more; one record a year ahead."""
+    found: list[Record] = []
+    ends = dict.fromkeys(range(4), 0)
+    for number in range(6):
+        choose = chooser(Partitioner.MURMUR2, 2 if number < 3 else 4)
+        for at, key in enumerate(keys):
+            partition = choose(key.encode())
+            found.append(
+                Record(
+                    topic=topic,
+                    partition=partition,
+                    offset=ends[partition],
+                    timestamp=1_700_000_000_000 + 1000 * number + at + (365 * 86_400_000 if len(found) == 10 else 0),
+                    key=key.encode(),
+                    value=f"{key}-{number}".encode(),
+                )
+            )
+            ends[partition] += 1
+    return found
+
+
+@pytest.mark.parametrize("limits", [MergeLimits(), _SMALL])
+def test_keys_in_several_partitions_are_merged(
+    case: Case, topic_name: str, monkeypatch: pytest.MonkeyPatch, limits: MergeLimits
+) -> None:
+    """The number of partitions grew once, and a clock was a year ahead: each key has its values in their order."""
+    monkeypatch.setattr(merge_source, "DEFAULT_LIMITS", limits)
+    keys = [f"key-{number}" for number in range(50)]
+    written = _grown(topic_name, keys)
+    backup = Backup.claim(case.store, topics=[TopicSpec(topic_name, partitions=4)], block_records=5)
+    for at in range(0, len(written), 40):
+        backup.commit(written[at : at + 40], groups={"g": {(topic_name, number): 3 for number in range(4)}})
+    backup.complete()
     target = f"{topic_name}.three"
-    report = case.restore(RestoreOptions(naming=TopicNaming(only=target), partitions=3, shape=_MURMUR2))
+    options = RestoreOptions(
+        naming=TopicNaming(only=target), partitions=3, shape=_MURMUR2, pace=LoadPace(batch_bytes=4000)
+    )
+    report = case.restore(options)
     assert report.mismatches == ()
+    assert report.records == len(written)
     [topic] = report.topics
-    assert any("merged by timestamp" in note for note in topic.notes)
-    number = chooser(Partitioner.MURMUR2, 3)(key.encode())
-    assert read_all(case.kafka.bootstrap, target, number) == rows_of([*before_growth, *after_growth])
+    assert any("in the order in which timestamps say" in note for note in topic.notes)
+    choose = chooser(Partitioner.MURMUR2, 3)
+    for number in range(3):
+        rows = read_all(case.kafka.bootstrap, target, number)
+        assert {row[1] for row in rows} == {key.encode() for key in keys if choose(key.encode()) == number}
+        for key in {row[1] for row in rows}:
+            assert [row[2] for row in rows if row[1] == key] == [b"%s-%d" % (key, at) for at in range(6)]
+    # Each target partition has a task of its own, and the groups' positions follow from all of them.
+    record = restore_groups.load(case.store, PAIR, report.id)
+    assert [[*task.strands] for task in record.topics[0].tasks] == [[0], [1], [2]]
+    assert all(task.sources == (0, 1, 2, 3) for task in record.topics[0].tasks)
 
 
-def test_a_clock_that_was_ahead_is_refused_where_partitions_are_merged(case: Case, topic_name: str) -> None:
-    """It would hold back the old value of another key until after the new one; no topic is made."""
-    key = next(f"k{n}" for n in range(100) if chooser(Partitioner.MURMUR2, 2)(f"k{n}".encode()) == 1)
-    before_growth = [
-        replace(item, key=key.encode(), timestamp=9000 if item.offset == 0 else 1000 + item.offset)
-        for item in records(topic_name, 0, range(50), keys=1)
-    ]
-    after_growth = [replace(item, partition=1, timestamp=2000 + item.offset, value=b"new") for item in before_growth]
-    Backup.completed(case.store, [*before_growth, *after_growth], topics=[TopicSpec(topic_name, partitions=2)])
+def test_a_merge_that_was_killed_goes_on(case: Case, topic_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two slices: what is there stays, and the end is the same; the limit of the rate holds for all."""
+    monkeypatch.setattr(merge_source, "DEFAULT_LIMITS", _SMALL)
+    written = _grown(topic_name, [f"key-{number}" for number in range(50)])
+    Backup.completed(case.store, written, topics=[TopicSpec(topic_name, partitions=4)], block_records=5)
+    target = f"{topic_name}.three"
+    options = RestoreOptions(
+        naming=TopicNaming(only=target), partitions=3, shape=_MURMUR2, bytes_per_second=1_000_000.0
+    )
+    results = worker_calls.results_of
+    seen: list[object] = []
+
+    def killed(found: Iterable[object]) -> list[object]:
+        seen.extend(found)
+        if len(seen) >= 4:
+            raise KeyboardInterrupt
+        return results(seen)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(job, "_MERGING", job._MERGING._replace(results=killed))
+        with pytest.raises(KeyboardInterrupt):
+            case.restore(options)
+    report = case.restore(options)
+    assert 0 < report.resumed < len(written)
+    assert report.mismatches == ()
+    assert report.records == len(written)
+    for number in range(3):
+        rows = read_all(case.kafka.bootstrap, target, number)
+        for key in {row[1] for row in rows}:
+            assert [row[2] for row in rows if row[1] == key] == [b"%s-%d" % (key, at) for at in range(6)]
+
+
+@pytest.mark.parametrize("limits", [MergeLimits(), _SMALL])
+def test_keys_that_can_not_be_ordered_are_refused(
+    case: Case, topic_name: str, monkeypatch: pytest.MonkeyPatch, limits: MergeLimits
+) -> None:
+    """One millisecond in two partitions says nothing of the order; no topic is made."""
+    monkeypatch.setattr(merge_source, "DEFAULT_LIMITS", limits)
+    first = [replace(item, key=b"k", timestamp=1000 + item.offset) for item in records(topic_name, 0, range(50))]
+    other = [replace(item, partition=1, timestamp=1049 + item.offset) for item in first]
+    Backup.completed(case.store, [*first, *other], topics=[TopicSpec(topic_name, partitions=2)])
     target = f"{topic_name}.three"
     with pytest.raises(
-        RefusedError, match=f"{topic_name}-0: the record at offset 1 has the timestamp 1001, .* old value"
-    ):
+        RefusedError, match=f"{topic_name}: 1 records .* {topic_name}-0 offset 49 and {topic_name}-1"
+    ) as no:
         case.restore(RestoreOptions(naming=TopicNaming(only=target), partitions=3, shape=_MURMUR2))
+    assert no.value.code == "TDM-R153"
     assert not case.admin.topics([target])
 
 

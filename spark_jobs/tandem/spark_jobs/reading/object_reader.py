@@ -9,7 +9,6 @@ run by run, and compares each run with the bytes that were checked.
 
 from __future__ import annotations
 
-import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -37,7 +36,7 @@ from tandem.backup_avro.record.varint import LONG_MAX
 from tandem.backup_avro.record.version_1 import ConvertedBody, decoder_for, layout_of
 from tandem.backup_avro.selection.restorable_state import Slice
 from tandem.sink.encryption.key_ring import keys_of
-from tandem.sink.encryption.objects import Plain, open_object, read_parts, read_range
+from tandem.sink.encryption.objects import Plain, open_object, read_parts
 from tandem.sink.store import (
     ObjectMissingError,
     ObjectStore,
@@ -48,7 +47,6 @@ from tandem.sink.store import (
 )
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.transcode.implementation_choice import best_bodies
-from tandem.spark_jobs.reading.block_runs import BlockRuns
 
 #: Bytes of checked objects that one reader keeps. A larger object is kept too while it is the most recent one.
 CACHE_BYTES: Final = 128 * 1024 * 1024
@@ -56,10 +54,6 @@ CACHE_BYTES: Final = 128 * 1024 * 1024
 
 class MissingObjectError(DamagedError):
     """An object that the chain lists is not in the store."""
-
-
-class ChangedObjectError(DamagedError):
-    """An object matched the chain when it was checked, and differs when it is read again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,10 +166,6 @@ class ObjectReader:
         except OutsizedObjectError:
             raise _changed(item) from None
 
-    def _range(self, item: StoredObject, start: int, end: int) -> Plain:
-        with self._present(item):
-            return read_range(self._store, item, start, end)
-
     @contextmanager
     def _present(self, item: StoredObject) -> Iterator[None]:
         try:
@@ -209,24 +199,6 @@ class ObjectReader:
             else:
                 yield from cut(_decoded(blocks, header, turned), piece.low, piece.high, last=self._last(part))
 
-    def bodies_apart(self, piece: Slice, *, most: int) -> Iterator[Body]:
-        """Yield what `bodies` does, with bounded memory, for jobs that read very many slices side by side.
-
-        Between two bodies at most `most` stored bytes are held, or one larger block, and one decompressed block. A
-        larger slice is read twice: once whole, to be checked, and then run by run, each compared with the bytes that
-        were checked. Raises DamagedError that names the object, which may be a ChangedObjectError.
-        """
-        data, begin = self._checked(piece)
-        part = piece.part
-        with _written_so(piece.item):
-            header, turned = self._headed(piece, data)
-            blocks = iter_blocks(data, header, begin, begin + part.end - part.start)
-            if len(data) > most:
-                runs = BlockRuns(data, blocks, most=most)
-                del data
-                blocks = self._again(piece.item, header, runs, part.start - begin)
-            yield from cut_alone(_decoded(blocks, header, turned), piece.low, piece.high, last=self._last(part))
-
     def _checked(self, piece: Slice) -> tuple[Plain, int]:
         """Fetch the bytes that hold the slice's part, checked; return them and the position of the part in them."""
         item, part = piece.item, piece.part
@@ -249,37 +221,13 @@ class ObjectReader:
         """Return an upper bound of the offsets in the data: a connector's file may reach beyond the slice's part."""
         return part.last if self._connector is None else LONG_MAX
 
-    def _again(
-        self, item: StoredObject, header: ContainerHeader, runs: BlockRuns, shift: int
-    ) -> Iterator[ContainerBlock]:
-        """Read the runs from the object again, `shift` bytes after their checked positions, and yield their blocks.
-
-        Raises ChangedObjectError if a run's bytes differ from those that were checked.
-        """
-        for run in runs:
-            try:
-                data = self._range(item, run.start + shift, run.end + shift)
-            except MissingObjectError:
-                raise
-            except DamagedError as error:
-                raise ChangedObjectError(
-                    f"{item.key}: {error.text_about(item.key)}", code=error.code, remedy=error.remedy
-                ) from error
-            if hashlib.sha256(data).digest() != run.digest:
-                raise ChangedObjectError(
-                    f"{item.key}: bytes {run.start + shift} to {run.end + shift} are others than when it was checked",
-                    code="TDM-P060",
-                    remedy=_RESTORE_IT if self._connector is None else _STILL,
-                )
-            yield from iter_blocks(data, header, 0)
-
 
 @contextmanager
 def _written_so(item: StoredObject) -> Iterator[None]:
     """Make a DamagedError that occurs after a correct checksum name the object."""
     try:
         yield
-    except (MissingObjectError, ChangedObjectError):
+    except MissingObjectError:
         raise
     except DamagedError as error:
         raise DamagedError(f"{item.key}: {error}", code=error.code, remedy=_REMEDY) from error
@@ -401,16 +349,6 @@ def cut(bodies: Iterable[Body], low: int, high: int, *, last: int) -> Iterator[B
         trimmed = _trim(body, low, high)
         if trimmed is not None:
             yield trimmed
-
-
-def cut_alone(bodies: Iterable[Body], low: int, high: int, *, last: int) -> Iterator[Body]:
-    """Yield what `cut` does without reading a body ahead: bodies that may reach beyond `high` are cut by spans."""
-    for body in bodies:
-        if body.first >= high:
-            return
-        kept = body if body.first >= low and last < high else _trim(body, low, high)
-        if kept is not None:
-            yield kept
 
 
 def cut_backwards(bodies: Iterable[Body], low: int, high: int, *, last: int) -> Iterator[Body]:

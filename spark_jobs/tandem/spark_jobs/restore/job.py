@@ -23,6 +23,7 @@ from tandem.spark_jobs.reading.object_reader import StoreAddress
 from tandem.spark_jobs.reading.task_objects import with_used_parts_only
 from tandem.spark_jobs.restore import offset_map, restore_record, worker_calls
 from tandem.spark_jobs.restore.abandon import put_back
+from tandem.spark_jobs.restore.ambiguous_keys import refuse_ambiguous_keys
 from tandem.spark_jobs.restore.check import check_partition
 from tandem.spark_jobs.restore.check.check_partition import (
     CheckResult,
@@ -38,9 +39,10 @@ from tandem.spark_jobs.restore.lease.progress import LostEndError, PlanPhase, Re
 from tandem.spark_jobs.restore.lease.restore_lease import RestoreLease
 from tandem.spark_jobs.restore.load import load
 from tandem.spark_jobs.restore.load.load import LoadResult
-from tandem.spark_jobs.restore.load.load_task import LoadTask, SourcePartition, queued
+from tandem.spark_jobs.restore.load.load_task import LoadTask, queued
 from tandem.spark_jobs.restore.load.newest_by_key import load_by_key
 from tandem.spark_jobs.restore.load.newest_records import PASS_RECORDS
+from tandem.spark_jobs.restore.merge_source import MergePlan, MergeSource, MergeTopic, SourceTimes, in_order, source_of
 from tandem.spark_jobs.restore.plan import plan as restore_plan
 from tandem.spark_jobs.restore.plan.offset_mode import OffsetMode
 from tandem.spark_jobs.restore.plan.options import RestoreOptions
@@ -52,9 +54,10 @@ from tandem.spark_jobs.restore.prepare.loading_config import LoadingConfig, want
 from tandem.spark_jobs.restore.prepare.prepare import PreparedRestore, check_consent, prepare_restore
 from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
 from tandem.spark_jobs.restore.report import RestoreListener, RestoreReport, TopicReport
+from tandem.spark_jobs.restore.sorted_load import LoadCalls, as_one, load_sorted
 from tandem.spark_jobs.spark.job_progress import thread_beside
 from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
-from tandem.spark_jobs.spark.session import encrypts_disks
+from tandem.spark_jobs.spark.session import encrypts_disks, require_encrypted_disks
 from tandem.spark_jobs.spark.shuffle import shuffle_on
 from tandem.spark_jobs.spark.worker_log import logged
 
@@ -130,6 +133,7 @@ class _RestoreRun:
         self._notes: dict[str, list[str]] = {topic.target: [] for topic in self._plan.topics}
         self._refused: dict[str, Mapping[str, str]] = {}
         self._filled: set[str] = set()
+        self._merges: dict[str, tuple[MergeTopic, MergePlan]] = {}
 
     def run(self) -> RestoreReport:
         """Carry out the run; if it fails, tell the listener that the restore is unfinished.
@@ -246,7 +250,7 @@ class _RestoreRun:
     def _take_over(self) -> dict[str, TargetTopic]:
         state = self._prepared.resumes
         if state is not None and state.state is not PlanPhase.VERIFIED:
-            self._refuse_unless_ordered(state.merged)
+            self._plan_merges(state.merged)
         self._told.phase(f"resuming: {self._prepared.present} records are there already")
         return self._identified(self._charge.take_over())
 
@@ -257,7 +261,18 @@ class _RestoreRun:
         if not topics or partitioner is None:
             return ()
         self._told.phase("looking whether each key lies in one partition")
-        tasks = self._survey_tasks(topics)
+        tasks = [
+            SurveyTask(
+                topic_id=topic.source.topic_id,
+                partition=item.key.partition,
+                slices=with_used_parts_only(item.slices),
+                partitioner=partitioner,
+                partitions=topic.source.partitions,
+                store=self._address,
+            )
+            for topic in topics
+            for item in topic.partitions
+        ]
         spark = self._context()
         strays = worker_calls.results_of(
             spark.parallelize(tasks, len(tasks)).mapPartitions(logged(worker_calls.survey_all)).collect()
@@ -270,52 +285,41 @@ class _RestoreRun:
             if stray is not None:
                 self._notes[topic.target].append(
                     f"{partitioner} would not have put the key at offset {stray.offset} into {topic.source.name}-"
-                    f"{stray.partition}: one key may lie in several partitions, so all were merged by timestamp, then "
-                    "partition, then offset"
+                    f"{stray.partition}: one key may lie in several partitions, so all were merged in the order in "
+                    "which timestamps say that they were written"
                 )
-        self._refuse_unless_ordered(found)
+        self._plan_merges(found)
         return tuple(found)
 
-    def _survey_tasks(self, topics: Iterable[TopicPlan]) -> list[SurveyTask]:
-        shape = self._plan.shape
-        assert shape.partitioner is not None
-        return [
-            SurveyTask(
-                topic_id=topic.source.topic_id,
-                partition=item.key.partition,
-                slices=with_used_parts_only(item.slices),
-                partitioner=shape.partitioner,
-                partitions=topic.source.partitions,
-                store=self._address,
-                until=shape.until,
-            )
-            for topic in topics
-            for item in topic.partitions
-        ]
-
-    def _refuse_unless_ordered(self, merged: Collection[str]) -> None:
-        """Raise RefusedError if a partition of the `merged` topics (ids) is not in timestamp order."""
+    def _plan_merges(self, merged: Collection[str]) -> None:
+        """Find the order of the records of topics (ids) whose partitions are merged. RefusedError if there is none."""
         topics = {
-            topic.source.topic_id: topic
+            topic.source.topic_id: MergeTopic.of(topic, self._plan, self._address)
             for topic in self._plan.topics
-            if topic.source.topic_id in merged and sum(bool(item.slices) for item in topic.partitions) > 1
+            if topic.source.topic_id in merged
         }
         if not topics:
             return
-        tasks = self._survey_tasks(topics.values())
-        self._told.phase("looking whether each partition is in the order of timestamps")
-        spark = self._context()
-        for found in worker_calls.results_of(
-            spark.parallelize(tasks, len(tasks)).mapPartitions(logged(worker_calls.find_disorders)).collect()
-        ):
-            topic = topics[found.topic_id]
-            raise RefusedError(
-                f"{topic.source.name}-{found.partition}: the record at offset {found.offset} {found.why}; keys lie in "
-                "several partitions, and merged by timestamp an old value could become the last one of its key",
-                code="TDM-R024",
-                remedy=f"restore into a topic of {topic.source.partitions} partitions, as the backup has: every "
-                "partition keeps its order then",
-            )
+        self._told.phase("looking in which order the records of different partitions were written")
+        context = self._context()
+        require_encrypted_disks(dict(context.getConf().getAll()))
+        small = [topic for topic in topics.values() if topic.small]
+        plans: dict[str, MergePlan] = {}
+        if small:
+            planned = context.parallelize(small, len(small)).mapPartitions(logged(worker_calls.plan_merges))
+            plans = dict(worker_calls.results_of(planned.collect()))
+        large = [topic for topic in topics.values() if not topic.small]
+        sources = [
+            MergeSource(topic=replace(topic, sources=()), source=one) for topic in large for one in topic.sources
+        ]
+        if sources:
+            read = context.parallelize(sources, len(sources)).mapPartitions(logged(worker_calls.read_times))
+            found: list[SourceTimes] = worker_calls.results_of(read.collect())
+            for topic in large:
+                plan = MergePlan.of(topic, [times for times in found if times.topic_id == topic.topic_id])
+                refuse_ambiguous_keys(topic, plan, shuffle=shuffle_on(context))
+                plans[topic.topic_id] = plan
+        self._merges = {topic_id: (topic, plans[topic_id]) for topic_id, topic in topics.items()}
 
     def _load(self, targets: Mapping[str, TargetTopic]) -> list[LoadResult]:
         self._told.phase("loading")
@@ -326,23 +330,30 @@ class _RestoreRun:
             self._notes[topic.target] += [] if note is None else [note]
             if note is None and topic.offsets.mode is OffsetMode.FLOOR:
                 self._filled.add(topic.target)
-        groups = [(topic, items) for topic in self._plan.topics for items in self._groups(topic)]
         restore = self._id(targets) if self._leaves_map else None
-        tasks = [self._task(topic, targets[topic.target], items, restore) for topic, items in groups]
+        tasks = [
+            self._task(topic, targets[topic.target], group, restore)
+            for topic in self._plan.topics
+            for group in self._groups(topic)
+        ]
         with self._following():
             found = worker_calls.results_of(self._load_all(tasks))
         order = {(task.topic_id, task.number): number for number, task in enumerate(tasks)}
-        return sorted(found, key=lambda item: order[item.topic_id, item.partition])
+        return sorted(found, key=lambda item: order[item.topic_id, item.task])
 
     def _load_all(self, tasks: Sequence[LoadTask]) -> list[object]:
-        """Carry out tasks; those whose newest records are found by a shuffle come first."""
+        """Carry out tasks; those of merged topics, and those whose newest records a shuffle finds, come first."""
         context = self._context()
         shuffle, slots = shuffle_on(context), context.defaultParallelism
         dealt = partial(queued, rate=self._options.bytes_per_second, slots=slots)
         encrypted = encrypts_disks(dict(context.getConf().getAll()))
+        found: list[object] = []
+        for topic_id, (topic, plan) in self._merges.items():
+            queues = dealt([task for task in tasks if task.topic_id == topic_id])
+            found += load_sorted(topic, plan, queues, _MERGING, shuffle=shuffle)
+        tasks = [task for task in tasks if task.topic_id not in self._merges]
         large = [task for task in tasks if encrypted and task.shape.latest and task.records > _MOST_IN_MEMORY]
         taken = {(task.topic_id, task.number) for task in large}
-        found: list[object] = []
         # One of each queue at a time: no more loads run at once than there are shares of the rate.
         for wave in zip_longest(*dealt(large)):
             now = [task for task in wave if task is not None]
@@ -361,37 +372,37 @@ class _RestoreRun:
             self._options.leaves_record or self._plan.append or any(topic.repartitioned for topic in self._plan.topics)
         )
 
-    def _groups(self, topic: TopicPlan) -> list[tuple[PartitionSelection, ...]]:
-        """Return the source partitions of each task, ascending."""
+    def _groups(self, topic: TopicPlan) -> list[tuple[int, tuple[PartitionSelection, ...]]]:
+        """Return the number of each task of a topic, and the source partitions whose records it may load, ascending."""
         if topic.source.topic_id in self._charge.merged:
-            return [tuple(sorted(topic.partitions, key=lambda item: item.key.partition))]
-        return [(item,) for item in topic.partitions]
+            items = tuple(in_order(topic))
+            return [(number, items) for number in range(topic.count)]
+        return [(item.key.partition, (item,)) for item in topic.partitions]
 
     def _task(
         self,
         topic: TopicPlan,
         target: TargetTopic,
-        items: Sequence[PartitionSelection],
+        group: tuple[int, Sequence[PartitionSelection]],
         restore: str | None,
     ) -> LoadTask:
-        key, pace = items[0].key, self._options.pace
+        topic_id, pace, (number, items) = topic.source.topic_id, self._options.pace, group
+        merged = topic_id in self._charge.merged
         return LoadTask(
             plan=self._plan.hash,
             run=self._charge.run,
             pair=self._plan.pair,
             restore=restore,
             topic=topic.source.name,
-            topic_id=key.topic_id,
-            sources=tuple(
-                SourcePartition(partition=item.key.partition, slices=with_used_parts_only(item.slices))
-                for item in items
-            ),
+            topic_id=topic_id,
+            sources=tuple(source_of(item, slices=not merged) for item in items),
             target=topic.target,
             target_topic_id=target.topic_id,
-            transactional_id=restore_plan.transactional_id(self._plan.hash, key.topic_id, key.partition),
+            transactional_id=restore_plan.transactional_id(self._plan.hash, topic_id, number),
             shape=self._plan.shape,
             count=topic.count if topic.repartitioned else None,
             spread=self._charge.spread,
+            merged_into=number if merged else None,
             with_key=append.takes_keys_only(topic),
             alone=self._plan.alone(topic),
             floor=topic.target in self._filled,
@@ -524,9 +535,9 @@ class _RestoreRun:
         return [
             load.loaded(done, topic=topic.source.name, sources=numbers, resumed=done.records)
             for topic in self._plan.topics
-            for items in self._groups(topic)
+            for number, items in self._groups(topic)
             for numbers in [tuple(item.key.partition for item in items)]
-            for done in [found.get((topic.source.topic_id, numbers[0]))]
+            for done in [found.get((topic.source.topic_id, number))]
             if done is not None
         ]
 
@@ -550,9 +561,9 @@ class _RestoreRun:
         if any(self._unset(name) for name in self._refused):
             return  # the plan stays VERIFIED: the same command sets the remaining settings
         keys = [
-            marks.task_key(self._plan.hash, topic.source.topic_id, items[0].key.partition)
+            marks.task_key(self._plan.hash, topic.source.topic_id, number)
             for topic in self._plan.topics
-            for items in self._groups(topic)
+            for number, _ in self._groups(topic)
         ]
         self._charge.say(PlanPhase.FINISHED, targets)
         self._tidy(keys)
@@ -595,7 +606,9 @@ class _RestoreRun:
         return {key: value for key, value in topic.source.config.items() if key not in refused} | left
 
     def _report(self, topic: TopicPlan, loaded: Sequence[LoadResult]) -> TopicReport:
-        mine = tuple(sorted((i for i in loaded if i.target == topic.target), key=lambda item: item.partition))
+        mine = tuple(sorted((i for i in loaded if i.target == topic.target), key=lambda item: item.task))
+        if topic.source.topic_id in self._charge.merged and mine:
+            mine = (as_one(mine),)
         notes = list(self._notes[topic.target])
         if not self._plan.alone(topic):
             notes.append(_MARKER_LAST)
@@ -621,6 +634,10 @@ class _RestoreRun:
             notes=tuple(notes),
             unset=self._unset(topic.target),
         )
+
+
+#: How tasks that merge are carried out.
+_MERGING: Final = LoadCalls(load=worker_calls.load_given, results=worker_calls.results_of)
 
 
 def _lowest(expected: Iterable[ExpectedRecords], end: int) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tandem.backup_avro.errors import PermanentError, TimedOutError
+from tandem.spark_jobs.restore.ambiguous_keys import plan_small_merge
 from tandem.spark_jobs.restore.check import check_partition
 from tandem.spark_jobs.restore.check.check_partition import CheckResult, CheckTask, MapTask, WrittenRange
 from tandem.spark_jobs.restore.load import load
@@ -13,8 +14,10 @@ from tandem.spark_jobs.restore.load.batch_producer import FencedError
 from tandem.spark_jobs.restore.load.load import LoadResult
 from tandem.spark_jobs.restore.load.load_task import LoadTask
 from tandem.spark_jobs.restore.load.newest_by_key import Winners
+from tandem.spark_jobs.restore.load.record_stream import GivenUnits
+from tandem.spark_jobs.restore.merge_source import MergePlan, MergeSource, MergeTopic, SourceTimes
 from tandem.spark_jobs.restore.plan import stray_keys
-from tandem.spark_jobs.restore.plan.stray_keys import StrayKey, SurveyTask, TimestampDisorder
+from tandem.spark_jobs.restore.plan.stray_keys import StrayKey, SurveyTask
 from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
 
 
@@ -41,14 +44,21 @@ def load_all(tasks: Iterable[LoadTask]) -> Iterator[LoadResult | _Failed]:
         yield from load_one(task)
 
 
-def load_one(task: LoadTask, winners: Winners | None = None) -> Iterator[LoadResult | _Failed]:
-    """Carry out a load. `winners`: see `load_partition`."""
+def load_one(
+    task: LoadTask, winners: Winners | None = None, given: GivenUnits | None = None
+) -> Iterator[LoadResult | _Failed]:
+    """Carry out a load. `winners`, `given`: see `load_partition`."""
     try:
-        yield load.load_partition(task, winners)
+        yield load.load_partition(task, winners, given)
     except FencedError:
         raise  # fenced by a later attempt of this task, or by another run: the next attempt finds out which
     except (PermanentError, TimedOutError) as error:
         yield _Failed(error=error)
+
+
+def load_given(task: LoadTask, given: GivenUnits) -> Iterator[LoadResult | _Failed]:
+    """Load units that were read elsewhere."""
+    yield from load_one(task, given=given)
 
 
 def failed(error: PermanentError | TimedOutError) -> _Failed:
@@ -65,16 +75,22 @@ def survey_all(tasks: Iterable[SurveyTask]) -> Iterator[StrayKey | _Failed]:
             yield _Failed(error=error)
 
 
-def find_disorders(tasks: Iterable[SurveyTask]) -> Iterator[TimestampDisorder | _Failed]:
-    """Look for partitions that are not in the order of timestamps."""
-    for task in tasks:
+def read_times(sources: Iterable[MergeSource]) -> Iterator[SourceTimes | _Failed]:
+    """Read the timestamps of partitions that are to be merged."""
+    for source in sources:
         try:
-            found = stray_keys.find_disorder(task)
+            yield source.times()
         except PermanentError as error:
             yield _Failed(error=error)
-        else:
-            if found is not None:
-                yield found
+
+
+def plan_merges(topics: Iterable[MergeTopic]) -> Iterator[tuple[str, MergePlan] | _Failed]:
+    """Plan merges of small topics, each with its id."""
+    for topic in topics:
+        try:
+            yield topic.topic_id, plan_small_merge(topic)
+        except PermanentError as error:
+            yield _Failed(error=error)
 
 
 def scatter(

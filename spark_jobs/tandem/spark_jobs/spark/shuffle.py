@@ -34,15 +34,34 @@ class ShuffleStage:
 class Shuffle(Protocol):
     """Runs stages, and returns what the last one sends, without the numbers."""
 
-    def __call__(self, shared: Any, stages: Sequence[ShuffleStage]) -> list[Any]:  # noqa: ANN401 (whatever the stages share)
-        """Run all stages; `shared` is handed to each of them, and should be small."""
+    def __call__(self, shared: Any, stages: Sequence[ShuffleStage], waves: Waves | None = None) -> list[Any]:  # noqa: ANN401 (whatever the stages share)
+        """Run all stages; `shared` is handed to each of them, and should be small.
+
+        With `waves` the last stage runs wave by wave, and nothing is returned.
+        """
 
 
-def shuffle_here(shared: Any, stages: Sequence[ShuffleStage]) -> list[Any]:  # noqa: ANN401 (as above)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waves:
+    """The order in which the partitions of a last stage run: those of one wave side by side, then those of the next.
+
+    `ended` is called with what a wave has sent. If it raises an error, the waves behind it don't run.
+    """
+
+    partitions: Sequence[Sequence[int]]
+    ended: Callable[[list[Any]], None]
+
+
+def shuffle_here(shared: Any, stages: Sequence[ShuffleStage], waves: Waves | None = None) -> list[Any]:  # noqa: ANN401 (as above)
     """Run all stages in this process, with all messages in memory."""
     sent: dict[int, list[Any]] = {}
     for stage in stages:
         received, sent = sent, {}
+        if waves is not None and stage is stages[-1]:
+            for wave in waves.partitions:
+                found = [stage.work(shared, number, iter(received.pop(number, ()))) for number in wave]
+                waves.ended([message for messages in found for _, message in messages])
+            return []
         for number in range(stage.partitions):
             for to, message in stage.work(shared, number, iter(received.pop(number, ()))):
                 sent.setdefault(to, []).append(message)
@@ -52,7 +71,7 @@ def shuffle_here(shared: Any, stages: Sequence[ShuffleStage]) -> list[Any]:  # n
 def shuffle_on(context: SparkContext) -> Shuffle:
     """Return a shuffle that runs on Spark. It raises RefusedError if messages would lie on disks in the clear."""
 
-    def run(shared: Any, stages: Sequence[ShuffleStage]) -> list[Any]:  # noqa: ANN401 (as above)
+    def run(shared: Any, stages: Sequence[ShuffleStage], waves: Waves | None = None) -> list[Any]:  # noqa: ANN401 (as above)
         require_encrypted_disks(dict(context.getConf().getAll()))
         value = context.broadcast(shared)
         try:
@@ -64,11 +83,20 @@ def shuffle_on(context: SparkContext) -> Shuffle:
                 sent = sent.partitionBy(stage.partitions, _itself).mapPartitionsWithIndex(
                     logged(partial(_go_on, value, stage.work))
                 )
-            return [message for _, message in sent.collect()]
+            if waves is None:
+                return [message for _, message in sent.collect()]
+            for wave in waves.partitions:
+                # What was sent to the last stage was sent by the first of these jobs, and stays on the executors.
+                waves.ended([message for _, message in context.runJob(sent, _as_they_are, wave)])
+            return []
         finally:
             value.unpersist()
 
     return run
+
+
+def _as_they_are(messages: Iterable[Message]) -> Iterable[Message]:
+    return messages
 
 
 def _itself(number: int) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,11 +13,11 @@ from support.backups.build_backup import PAIR, Backup, TopicSpec, records
 
 from tandem.backup_avro.errors import DamagedError, TandemError
 from tandem.backup_avro.record.container import Codec, encode_header
-from tandem.backup_avro.record.current import Record, decode_body
+from tandem.backup_avro.record.current import decode_body
 from tandem.backup_avro.selection.restorable_state import Slice
 from tandem.sink.store import ObjectStore, open_store
 from tandem.sink.store.chain.chain_reader import ChainReader
-from tandem.spark_jobs.reading.object_reader import ChangedObjectError, MissingObjectError, ObjectReader
+from tandem.spark_jobs.reading.object_reader import MissingObjectError, ObjectReader
 from tandem.spark_jobs.spark import session
 from tandem.spark_jobs.spark.session import from_spark
 
@@ -73,9 +72,7 @@ def test_a_slice_yields_exactly_its_offsets(
     assert backwards == [body.first for body in ObjectReader(store).bodies(piece)][::-1]
     assert sorted(offsets(store, piece, newest_first=True)) == wanted
     whole = list(ObjectReader(store).bodies(piece))
-    for apart in (False, True):
-        for most in (1, 150, 10**6):
-            assert list(ObjectReader(store, apart=apart).bodies_apart(piece, most=most)) == whole
+    assert list(ObjectReader(store, apart=True).bodies(piece)) == whole
 
 
 def damage(path: Path, change: str) -> None:
@@ -138,63 +135,6 @@ def test_a_part_of_a_journal_can_be_read_alone(store: ObjectStore, tmp_path: Pat
     path.unlink()
     with pytest.raises(MissingObjectError):
         list(reader.bodies(first))
-
-
-@pytest.mark.parametrize(
-    ("change", "kind", "message"),
-    [
-        ("flip", ChangedObjectError, "are others than when it was checked"),
-        ("cut", ChangedObjectError, "are others than when it was checked"),
-        ("remove", MissingObjectError, "is in the chain, but not in the store"),
-    ],
-)
-@pytest.mark.parametrize("journal", [True, False])
-def test_what_is_read_again_is_what_was_checked(
-    store: ObjectStore, tmp_path: Path, change: str, kind: type[DamagedError], message: str, *, journal: bool
-) -> None:
-    """An object that is changed in between is refused before anything else of it is decoded."""
-    backup = Backup.claim(store, topics=[TopicSpec("orders")])
-    backup.commit(records("orders", 0, range(40)), journal=journal)
-    (piece,) = slices(store)
-    bodies = ObjectReader(store, apart=True).bodies_apart(piece, most=1)
-    assert [next(bodies).first for _ in range(2)] == [0, 4]
-    path = tmp_path / "store" / piece.item.key
-    if change == "cut":
-        path.write_bytes(path.read_bytes()[: piece.part.end // 2])
-    else:
-        damage(path, change)
-    with pytest.raises(kind, match=message) as caught:
-        list(bodies)
-    assert str(caught.value).count(piece.item.key) == 1
-    assert "report it" not in str(caught.value)
-
-
-def test_of_what_is_read_side_by_side_little_is_held(store: ObjectStore) -> None:
-    """Of each object one run of blocks, of what is decompressed one block; all of it comes nevertheless."""
-    backup = Backup.claim(store, topics=[TopicSpec("orders", 8)], block_records=10, codec=Codec.NULL)
-    size = 1 << 20
-    for number in range(8):
-        items = [
-            Record(topic="orders", partition=number, offset=at, timestamp=at, key=b"k", value=bytes(1000))
-            for at in range(size // 1000)
-        ]
-        backup.commit(items)
-    pieces = slices(store)
-    held = {}
-    tracemalloc.start()
-    try:
-        for count in (4, 8):
-            reader = ObjectReader(store, cache_bytes=0)
-            before, _ = tracemalloc.get_traced_memory()
-            bodies = [reader.bodies_apart(piece, most=50_000) for piece in pieces[:count]]
-            some = [next(item) for item in bodies]
-            held[count] = tracemalloc.get_traced_memory()[0] - before
-            assert [len(body.body) < 20_000 for body in some] == [True] * count
-    finally:
-        tracemalloc.stop()
-    assert held[8] < 1.2 * size + 8 * 80_000, "the last object that was fetched is kept"
-    assert held[8] - held[4] < 4 * 80_000
-    assert sum(body.records for item in bodies for body in item) == 8 * (size // 1000 - 10)
 
 
 @pytest.mark.parametrize("lie", list(Codec))

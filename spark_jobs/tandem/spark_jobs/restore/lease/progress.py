@@ -78,12 +78,12 @@ class PlanPhase(StrEnum):
 class PlanState:
     """The state of one plan. `basis`: generation -> chain entry; `targets`: target's name -> its topic id.
 
-    `sources`: topic id in the backup -> number of partitions; the plan's transactional ids follow from them. `merged`:
-    ids of those topics whose partitions are loaded as one task. `before`: target's name -> the config that was set on
-    the topic itself before records were appended to it, for topics that held records. `configs`: target's name ->
-    settings that the topic had of its own, where these are put back at the end because the backup recorded none.
-    `spread`: over how many partitions of the progress topic, from the second on, the plan's tasks are spread; 0: they
-    are in the first one. `at` is ms since the epoch.
+    `sources`: topic id in the backup -> number of tasks at most; the plan's transactional ids follow from them.
+    `merged`: ids of those topics whose partitions are merged, by a task for each target partition. `before`: target's
+    name -> the config that was set on the topic itself before records were appended to it, for topics that held
+    records. `configs`: target's name -> settings that the topic had of its own, where these are put back at the end
+    because the backup recorded none. `spread`: over how many partitions of the progress topic, from the second on, the
+    plan's tasks are spread; 0: they are in the first one. `at` is ms since the epoch.
     """
 
     plan: str
@@ -106,7 +106,7 @@ class PlanState:
 
     @property
     def tasks(self) -> Iterator[tuple[str, int]]:
-        """The tasks that the plan may have: topic id in the backup and (lowest) source partition of each."""
+        """The tasks that the plan may have: topic id in the backup and number of each."""
         return ((topic_id, number) for topic_id, count in self.sources.items() for number in range(count))
 
     def concerns(self, topic_ids: Collection[str]) -> bool:
@@ -132,11 +132,11 @@ class TargetStrand:
 class TaskProgress:
     """The committed progress of one task of a plan.
 
-    `task` is the number of its source partition, the lowest one if it has several. Of each source partition, all
-    records below `next_offsets` are in the target, except `left_out` records that the plan leaves out. `strands`:
-    target partition -> the records that the task wrote there. `rows` are the offset map's rows that follow those of
-    the page `page`. `held`: the source offset of the last record, if that is the only one that is missing in the
-    target, or may be (see `load.last_record`); `next_offsets` count it as written, `strands` and `rows` don't.
+    `task` is the number of its source partition, or of its target partition if it merges several. Of each source
+    partition, all records below `next_offsets` are in the target, except `left_out` records that the plan leaves out.
+    `strands`: target partition -> the records that the task wrote there. `rows` are the offset map's rows that follow
+    those of the page `page`. `held`: the source offset of the last record, if that is the only one that is missing in
+    the target, or may be (see `load.last_record`); `next_offsets` count it as written, `strands` and `rows` don't.
     """
 
     plan: str

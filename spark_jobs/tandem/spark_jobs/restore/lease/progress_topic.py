@@ -45,7 +45,7 @@ _LONGEST_NAME: Final = 249
 def record_bytes(plan: RestorePlan) -> int:
     """Return the most bytes that the record of a task of this plan may have, including the header of its batch."""
     spread = [topic for topic in plan.topics if topic.repartitioned]
-    # Whether all source partitions become one task is known only after their records were surveyed.
+    # Whether tasks merge all source partitions is known only after their records were surveyed.
     targets = max((topic.count for topic in spread), default=1)
     sources = max((topic.source.partitions for topic in spread), default=1)
     topic_id = max((topic.source.topic_id for topic in plan.topics), key=len, default="")

@@ -40,7 +40,7 @@ class RestoreLease:
         self.run = str(uuid.uuid4())
         self.said = False
         self.spread = 0 if resumes is None else resumes.spread
-        # Topics whose partitions are loaded as one task; a resumed plan's first run has found out which.
+        # Topics whose partitions are merged; a resumed plan's first run has found out which.
         self.merged = () if resumes is None else resumes.merged
         self.before: Mapping[str, Mapping[str, str]] = {} if resumes is None else resumes.before
         self._last = prepared.found.plans.get(self._plan.hash)
@@ -185,7 +185,8 @@ class RestoreLease:
             basis=dict(self._plan.basis),
             # A topic that is about to be created has a name only; its id is "".
             targets={topic.target: _id_of(targets, topic.target) for topic in self._plan.topics},
-            sources={topic.source.topic_id: topic.source.partitions for topic in self._plan.topics},
+            # Where partitions are merged there is a task for each partition of the target.
+            sources={topic.source.topic_id: max(topic.source.partitions, topic.count) for topic in self._plan.topics},
             merged=self.merged,
             at=self._now(),
             before=self.before,

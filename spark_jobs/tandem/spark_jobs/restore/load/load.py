@@ -11,7 +11,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Final
 
 import structlog
@@ -22,7 +21,7 @@ from tandem.backup_avro.selection.restorable_state import Slice
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.transcode import content_hash
 from tandem.sink.transcode.implementation_choice import best_bodies
-from tandem.spark_jobs.reading.object_reader import CACHE_BYTES, Body, ObjectReader
+from tandem.spark_jobs.reading.object_reader import Body, ObjectReader
 from tandem.spark_jobs.restore.check import check_partition
 from tandem.spark_jobs.restore.lease import progress as marks
 from tandem.spark_jobs.restore.lease.progress import PlanPhase, ProgressReader, ProgressView, TargetStrand, TaskProgress
@@ -34,6 +33,7 @@ from tandem.spark_jobs.restore.load.load_task import LoadTask, SourcePartition
 from tandem.spark_jobs.restore.load.newest_records import AscendingOffsets, OffsetBitmaps, newest_offsets
 from tandem.spark_jobs.restore.load.record_stream import (
     AllButLast,
+    GivenUnits,
     RecordChunk,
     RecordShaper,
     TransactionUnit,
@@ -51,12 +51,13 @@ _LOG = structlog.get_logger()
 class LoadResult:
     """The records of one task in the target after the load; `resumed` of them were there before this run.
 
-    `sources` are the source partitions, ascending. `strands`: target partition -> the records that the task wrote
-    there. `page` is the last page of the task's offset map.
+    `task` is its number; `sources` are the source partitions, ascending. `strands`: target partition -> the records
+    that the task wrote there. `page` is the last page of the task's offset map.
     """
 
     topic: str
     topic_id: str
+    task: int
     sources: tuple[int, ...]
     target: str
     strands: Mapping[int, TargetStrand]
@@ -78,20 +79,23 @@ class LoadResult:
         return sum(strand.records for strand in self.strands.values())
 
 
-def load_partition(task: LoadTask, winners: Mapping[int, OffsetBitmaps] | None = None) -> LoadResult:
+def load_partition(
+    task: LoadTask, winners: Mapping[int, OffsetBitmaps] | None = None, given: GivenUnits | None = None
+) -> LoadResult:
     """Load a partition; resume after each transient error, until `give_up_seconds` pass without a commit.
 
-    `winners` are the newest records of each source partition if they were found before, see `newest_by_key`.
+    `winners` are the newest records of each source partition if they were found before, see `newest_by_key`; `given`
+    are units of records from somewhere else than the task's own slices.
     Raises FencedError and RefusedError when another run has taken over, TargetChangedError if the target was created
     anew under the same name, DamagedError for objects in the store, and the last TransientError when it gives up.
     """
     began = moved = time.monotonic()
-    reader = _reader_of(task)
+    reader = task.store.reader(apart=True)
     resumed: int | None = None
     seen = -1
     delay = _FIRST_DELAY
     while True:
-        attempt = _Attempt(task, reader, winners)
+        attempt = _Attempt(task, reader, winners, given)
         try:
             done = attempt.run()
         except TransientError as error:
@@ -112,26 +116,26 @@ _FIRST_DELAY: Final = 0.5
 _LONGEST_DELAY: Final = 20.0
 
 
-def _reader_of(task: LoadTask) -> ObjectReader:
-    """Return the reader of a task's objects. A merging task caches none: it reads many objects side by side."""
-    return task.store.reader(apart=True, cache_bytes=CACHE_BYTES if len(task.sources) == 1 else 0)
-
-
 class _Attempt:
     """One attempt to load a task, with one producer; it ends with the first error."""
 
     def __init__(
-        self, task: LoadTask, reader: ObjectReader, winners: Mapping[int, OffsetBitmaps] | None = None
+        self,
+        task: LoadTask,
+        reader: ObjectReader,
+        winners: Mapping[int, OffsetBitmaps] | None = None,
+        given: GivenUnits | None = None,
     ) -> None:
         self._task = task
         self._winners = winners
+        self._given = given
         self._reader = reader
         self.resumed: int | None = None
         self.committed = -1
 
     def run(self) -> LoadResult:
         task = self._task
-        if not any(source.slices for source in task.sources):
+        if self._given is None and not any(source.slices for source in task.sources):
             return loaded(nothing_yet(task), topic=task.topic, sources=task.partitions, resumed=0)
         props = task.cluster.props
         with marks.following(props, ProgressView.PLANS, partitions=[marks.PLANS_PARTITION], only=task.plan) as plans:
@@ -148,8 +152,8 @@ class _Attempt:
                 done = self._load(producer, start)
             finally:
                 producer.discard()
-        page = last_page(task.store.open(), task, done)
-        done = replace(done, page=page)
+        if self._given is None or self._given.last:
+            done = replace(done, page=last_page(task.store.open(), task, done))
         return loaded(done, topic=task.topic, sources=task.partitions, resumed=start.records)
 
     def _start(self) -> TaskProgress:
@@ -241,21 +245,19 @@ class _Attempt:
 
     def _units(self, start: TaskProgress) -> Iterator[TransactionUnit]:
         task, reached = self._task, start.next_offsets
-        bodies = {
-            source.partition: self._bodies(source.slices, reached.get(source.partition, 0)) for source in task.sources
-        }
+        if self._given is not None:
+            return self._given.units(reached)
+        [source] = task.sources
+        bodies = self._bodies(source.slices, reached.get(source.partition, 0))
         if task.plain:
-            return self._as_they_are(bodies[task.number])
+            return self._as_they_are(bodies)
         choose = None
         if task.count is not None and task.shape.partitioner is not None:
             choose = chooser(task.shape.partitioner, task.count)
         shaper = RecordShaper(shape=task.shape, choose=choose, count=task.count or 0, with_key=task.with_key)
         if task.shape.latest:
-            known = self._winners
-            shaper.winners = known or {source.partition: self._newest(source) for source in task.sources}
-        if len(task.sources) == 1:
-            return shaper.one(task.number, bodies[task.number])
-        return shaper.merged(bodies)
+            shaper.winners = self._winners or {source.partition: self._newest(source)}
+        return shaper.one(task.number, bodies)
 
     def _between(self, start: int, until: int | None) -> Iterator[Body]:
         """Return the bodies of the only source partition's records in [start, until), None: to the end."""
@@ -265,11 +267,7 @@ class _Attempt:
         return self._bodies(slices, start)
 
     def _bodies(self, slices: Iterable[Slice], start: int) -> Iterator[Body]:
-        reader, sources = self._reader, len(self._task.sources)
-        if sources == 1:
-            return _merged(_from(reader.bodies, slices, start), self._body_bytes())
-        # The merge holds one body of each source in memory all the time.
-        return _from(partial(reader.bodies_apart, most=_SIDE_BY_SIDE // sources), slices, start)
+        return _merged(_from(self._reader.bodies, slices, start), self._body_bytes())
 
     def _as_they_are(self, bodies: Iterable[Body]) -> Iterator[TransactionUnit]:
         number, with_key = self._task.number, self._task.with_key
@@ -298,9 +296,6 @@ def _offset(record: RecordChunk | None) -> int | None:
     """Return the source offset of one record."""
     return None if record is None else record.body.first
 
-
-#: Bytes of objects, as stored, that a merging task holds of all its sources together; at least a block of each.
-_SIDE_BY_SIDE: Final = 16 * 1024 * 1024
 
 #: Most batches' worth of records that are spread over a re-partitioned target in one body.
 _SPREAD: Final = 8
@@ -343,6 +338,7 @@ def loaded(done: TaskProgress, *, topic: str, sources: tuple[int, ...], resumed:
     return LoadResult(
         topic=topic,
         topic_id=done.topic_id,
+        task=done.task,
         sources=sources,
         target=done.target,
         strands=done.strands,

@@ -52,7 +52,9 @@ class SourcePartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadTask:
-    """One source partition, or several that are merged, ascending. `restore`: id of the restore, None: no offset map.
+    """One source partition, or the target partition `merged_into` into which all are merged; sources are ascending.
+
+    `restore`: id of the restore, None: no offset map.
 
     `count` is the number of the target's partitions if the topic is re-partitioned, None if it is not. `spread`: see
     PlanState. `with_key`: the target takes no records without a key, so these are left out. `alone`: the task has one
@@ -76,6 +78,7 @@ class LoadTask:
     cluster: ClusterAddress
     shape: RecordChanges = NOTHING
     count: int | None = None
+    merged_into: int | None = None
     with_key: bool = False
     alone: bool = False
     floor: bool = False
@@ -84,8 +87,8 @@ class LoadTask:
 
     @property
     def number(self) -> int:
-        """The task's number: that of the (lowest) source partition."""
-        return self.sources[0].partition
+        """The task's number: that of the source partition, or of the target partition of merged ones."""
+        return self.sources[0].partition if self.merged_into is None else self.merged_into
 
     @property
     def key(self) -> str:
@@ -110,8 +113,7 @@ class LoadTask:
     @property
     def place(self) -> str:
         """`topic-partition` for messages."""
-        more = f" and {len(self.sources) - 1} more" if len(self.sources) > 1 else ""
-        return f"{self.topic}-{self.number}{more}"
+        return f"{self.topic}-{self.number}" if self.merged_into is None else f"{self.target}-{self.number}"
 
     @property
     def plain(self) -> bool:

@@ -1,28 +1,21 @@
 """The stream of a task's records into the target: filtered, changed, and assigned to target partitions. Pure.
 
 A task with one source partition keeps that partition's order. Where one key may lie in several source partitions,
-because their number grew once or producers used another partitioner, these are one task: its records are merged by
-timestamp, then partition, then offset, which is the best known order.
+because their number grew once or producers used another partitioner, `restore.sorted_load` orders the records.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from tandem.backup_avro.errors import DamagedError
 from tandem.backup_avro.record.current import NO_TIMESTAMP, decode_body, encode
 from tandem.backup_avro.record.record_spans import Span
-from tandem.backup_avro.record.varint import encode_long
 from tandem.spark_jobs.reading.object_reader import Body
 from tandem.spark_jobs.restore.plan.record_changes import RecordChanges
-
-#: Records, and their bytes, that a merging task collects into one unit before they are sent.
-_UNIT_RECORDS: Final = 20_000
-_UNIT_BYTES: Final = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,11 +101,25 @@ def out_of_order(place: str, offset: int, before: int) -> DamagedError:
     )
 
 
-class _Record(NamedTuple):
-    """One record, cut out of a body. Its first three fields are the order of a merge."""
+class GivenUnits(NamedTuple):
+    """Units that a task gets instead of reading them: `units` yields those that go on from what it has reached.
 
+    The keys are source partitions, the values the offsets after their last records in the target. `last`: nothing
+    follows them.
+    """
+
+    units: Callable[[Mapping[int, int]], Iterator[TransactionUnit]]
+    last: bool
+
+
+class PlacedRecord(NamedTuple):
+    """A record and its target partition. `head`: its topic and partition, encoded, with which `content` begins.
+
+    The content is what is to be written, b"" if the record is left out.
+    """
+
+    target: int
     timestamp: int
-    partition: int
     offset: int
     head: bytes
     content: bytes
@@ -170,35 +177,8 @@ class RecordShaper:
         """Return the offset of the record at which a source partition has ended; None if none was read."""
         return self._ended.get(partition)
 
-    def merged(
-        self, sources: Mapping[int, Iterable[Body]], *, unit_records: int = _UNIT_RECORDS
-    ) -> Iterator[TransactionUnit]:
-        """Yield units of about `unit_records` records, fewer large ones, merged from several source partitions."""
-        heads = heapq.merge(*(self._records(number, bodies) for number, bodies in sorted(sources.items())), key=_order)
-        into: dict[int, _Gathered] = {}
-        next_offsets: dict[int, int] = {}
-        taken = size = left_out = 0
-        for record in heads:
-            next_offsets[record.partition] = record.offset + 1
-            taken += 1
-            size += len(record.content)
-            if record.content:
-                number = record.partition % self.count if record.key is None else self._of_key(record)
-                into.setdefault(number, _Gathered()).add_renumbered(record)
-            else:
-                left_out += 1
-            if taken >= unit_records or size >= _UNIT_BYTES:
-                yield _unit(into, next_offsets, left_out)
-                into, next_offsets, taken, size, left_out = {}, {}, 0, 0, 0
-        if taken:
-            yield _unit(into, next_offsets, left_out)
-
-    def _of_key(self, record: _Record) -> int:
-        assert record.key is not None
-        return record.partition if self.choose is None else self.choose(record.key)
-
-    def _records(self, partition: int, bodies: Iterable[Body]) -> Iterator[_Record]:
-        """Yield a source partition's records; those that are left out have empty content."""
+    def placed(self, partition: int, bodies: Iterable[Body]) -> Iterator[PlacedRecord]:
+        """Yield a source partition's records one by one, with those that are left out."""
         for body in bodies:
             data = body.body
             for span in body.spans():
@@ -206,7 +186,8 @@ class RecordShaper:
                     return
                 content = self._chosen(partition, data, span)
                 key = None if span[5] < 0 else data[span[6] : span[7]]
-                yield _Record(span[3], partition, span[2], span[0], content or b"", key)
+                target = self._target(partition, data, span)
+                yield PlacedRecord(target, span[3], span[2], span[0], content or b"", key)
 
     def _ends(self, partition: int, span: Span) -> bool:
         """Return whether a source partition ends before this record, by the moment `until`."""
@@ -248,10 +229,6 @@ class RecordShaper:
         return self.choose(data[span[6] : span[7]])
 
 
-def _order(record: _Record) -> tuple[int, int, int]:
-    return record[:3]
-
-
 def _tombstone(content: bytes) -> bytes:
     [record] = decode_body(content, 1)
     return encode(replace(record, value=None, headers=()))
@@ -259,33 +236,15 @@ def _tombstone(content: bytes) -> bytes:
 
 @dataclass(slots=True)
 class _Gathered:
-    """Collects records for one target partition. `head`: topic and partition with which renumbered records begin."""
+    """Collects records for one target partition."""
 
-    head: bytes = b""
     contents: list[bytes] = field(default_factory=list)
     first: int = -1
-    origins: list[tuple[int, int]] = field(default_factory=list)
 
     def add(self, offset: int, content: bytes) -> None:
         if self.first < 0:
             self.first = offset
         self.contents.append(content)
 
-    def add_renumbered(self, record: _Record) -> None:
-        """Add a record of any source partition; all get the same partition number, and ascending offsets from 0 on."""
-        self.head = self.head or record.head
-        rest = len(record.head) + len(encode_long(record.offset))
-        self.contents.append(self.head + encode_long(len(self.contents)) + record.content[rest:])
-        self.origins.append((record.partition, record.offset))
-        self.first = 0
-
     def body(self) -> Body:
         return Body(body=b"".join(self.contents), records=len(self.contents), first=self.first)
-
-
-def _unit(into: Mapping[int, _Gathered], next_offsets: Mapping[int, int], left_out: int) -> TransactionUnit:
-    chunks = tuple(
-        RecordChunk(body=item.body(), target=number, origins=tuple(item.origins))
-        for number, item in sorted(into.items())
-    )
-    return TransactionUnit(chunks=chunks, next_offsets=next_offsets, left_out=left_out)

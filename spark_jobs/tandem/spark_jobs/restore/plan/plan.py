@@ -243,6 +243,7 @@ class RestorePlan:
 
     Two plans with the same `hash` write the same records, in the same order, to topics of the same names.
     `basis`: generation -> the last chain entry that was read of it, for each generation that the plan rests on.
+    `read_by`: when the last of the records may have been read from the source (ms, the store's time), None: unknown.
     `groups` are the offsets that consumer groups had committed at that moment on the restored partitions. Unless
     `recorded`, the topics' config and number of partitions are unknown; `notes` are further warnings.
     """
@@ -257,6 +258,7 @@ class RestorePlan:
     damaged: Mapping[int, str] = field(default_factory=dict)
     past: KnownMoment | None = None
     asked: int | None = None
+    read_by: int | None = None
     groups: Mapping[str, tuple[GroupOffset, ...]] = field(default_factory=dict)
     shape: RecordChanges = NOTHING
     append: bool = False
@@ -370,6 +372,7 @@ def plan_of_state(
         incomplete=selection.incomplete,
         past=found.known(selection),
         asked=found.asked,
+        read_by=max((state.at for state in found.generations if state.number in selection.used), default=None),
         damaged=found.damaged,
         groups=_groups(found, selection),
         hash=_hash(pair, selection, plans, found.ready),

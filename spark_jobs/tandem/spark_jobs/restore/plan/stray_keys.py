@@ -6,18 +6,16 @@ them. They are not where the number of partitions grew once, or producers used a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tandem.backup_avro.record.current import NO_TIMESTAMP
 from tandem.backup_avro.selection.restorable_state import Slice
-from tandem.spark_jobs.reading.object_reader import Body, StoreAddress
+from tandem.spark_jobs.reading.object_reader import StoreAddress
 from tandem.spark_jobs.restore.plan.partitioner import Partitioner, chooser
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SurveyTask:
-    """Survey one source partition of a topic with `partitions` partitions, up to the first timestamp above `until`."""
+    """Survey one source partition of a topic with `partitions` partitions."""
 
     topic_id: str
     partition: int
@@ -25,7 +23,6 @@ class SurveyTask:
     partitioner: Partitioner
     partitions: int
     store: StoreAddress
-    until: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,42 +44,3 @@ def find_stray_key(task: SurveyTask) -> StrayKey:
                 if span[5] >= 0 and choose(body.body[span[6] : span[7]]) != task.partition:
                     return StrayKey(topic_id=task.topic_id, partition=task.partition, offset=span[2])
     return StrayKey(topic_id=task.topic_id, partition=task.partition, offset=None)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimestampDisorder:
-    """The first record of a partition that breaks a merge by timestamp: its `offset`, and `why`."""
-
-    topic_id: str
-    partition: int
-    offset: int
-    why: str
-
-
-def find_disorder(task: SurveyTask) -> TimestampDisorder | None:
-    """Return the first record out of timestamp order, None: there is none. Raises DamagedError, the store's errors."""
-    reader = task.store.reader(apart=True)
-    found = out_of_order((body for piece in task.slices for body in reader.bodies(piece)), task.until)
-    if found is None:
-        return None
-    return TimestampDisorder(topic_id=task.topic_id, partition=task.partition, offset=found[0], why=found[1])
-
-
-def out_of_order(bodies: Iterable[Body], until: int | None) -> tuple[int, str] | None:
-    """Return the first offset with no timestamp, or an older one than a record before it, and why it is out of order.
-
-    A merge holds back all of a partition behind a record whose timestamp is too high, while newer records of other
-    partitions pass: then an old value becomes the last one of its key.
-    """
-    newest = NO_TIMESTAMP
-    for body in bodies:
-        for span in body.spans():
-            timestamp = span[3]
-            if until is not None and timestamp > until:
-                return None
-            if timestamp == NO_TIMESTAMP:
-                return span[2], "has no timestamp"
-            if timestamp < newest:
-                return span[2], f"has the timestamp {timestamp}, a record before it {newest}"
-            newest = timestamp
-    return None

@@ -25,6 +25,7 @@ def _report(shape: RecordChanges, *, written: int, left_out: int) -> RestoreRepo
     Backup.completed(store, records("orders", 0, range(40)))
     plan = make_plan(ChainReader(store, PAIR).refresh(), pair=PAIR, naming=TopicNaming())
     done = LoadResult(
+        task=0,
         topic="orders",
         topic_id=plan.topics[0].source.topic_id,
         sources=(0,),

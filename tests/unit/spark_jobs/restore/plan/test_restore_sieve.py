@@ -23,7 +23,6 @@ from tandem.sink.transcode.avro_to_batch import build_batches
 from tandem.sink.transcode.batch import Compression
 from tandem.spark_jobs.compaction.keyed_rows import KeyedLimits
 from tandem.spark_jobs.reading.object_reader import Body, ObjectReader
-from tandem.spark_jobs.restore.load import record_stream
 from tandem.spark_jobs.restore.load.load_task import LoadTask, SourcePartition
 from tandem.spark_jobs.restore.load.newest_by_key import load_by_key
 from tandem.spark_jobs.restore.load.newest_records import (
@@ -35,7 +34,6 @@ from tandem.spark_jobs.restore.load.newest_records import (
 from tandem.spark_jobs.restore.load.record_stream import RecordChunk, RecordShaper, TransactionUnit
 from tandem.spark_jobs.restore.plan.partitioner import Partitioner, chooser, murmur2
 from tandem.spark_jobs.restore.plan.record_changes import NOTHING, RecordChanges
-from tandem.spark_jobs.restore.plan.stray_keys import out_of_order
 from tandem.spark_jobs.spark.shuffle import Message, ShuffleStage, shuffle_here
 
 _KEYS = st.one_of(st.none(), st.sampled_from([b"", b"a", b"b", b"c", b"d"]))
@@ -281,100 +279,6 @@ def test_keys_go_where_they_belong(records: list[Record], partitioner: Partition
     for number, items in written.items():
         assert items == [item for item in numbered if (5 % 3 if item.key is None else choose(item.key)) == number]
     assert sum(map(len, written.values())) == len(numbered)
-
-
-def test_merged_units_are_bounded_by_bytes_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many records: all of a unit goes in one transaction, which brokers don't leave open for long."""
-    monkeypatch.setattr(record_stream, "_UNIT_BYTES", 10_000)
-    items = [Record(topic="t", partition=0, offset=n, timestamp=n, key=b"k", value=bytes(4000)) for n in range(9)]
-    units = list(RecordShaper(shape=NOTHING, choose=lambda _: 0, count=1).merged({0: _bodies(items)}))
-    assert [len(_flat([unit])[0]) for unit in units] == [3, 3, 3]
-
-
-@given(st.lists(_RECORDS, min_size=2, max_size=3), st.data())
-def test_merged_partitions(parts: list[list[Record]], data: st.DataObject) -> None:
-    """What may be merged is sorted by timestamp, partition, offset; what is restarted anywhere goes on the same."""
-    sources = {number: _numbered(items, number) for number, items in enumerate(parts)}
-    choose = chooser(Partitioner.MURMUR2, 3)
-
-    def run(starts: dict[int, int]) -> list[TransactionUnit]:
-        rest = {
-            number: list(_bodies([item for item in items if item.offset >= starts.get(number, 0)]))
-            for number, items in sources.items()
-        }
-        return list(RecordShaper(shape=NOTHING, choose=choose, count=3).merged(rest, unit_records=5))
-
-    units = run({})
-    written = _flat(units)
-    origins = [origin for items in written.values() for origin, _ in items]
-    assert sorted(origins) == [(number, item.offset) for number, items in sources.items() for item in items]
-    for items in written.values():
-        for number in sources:
-            mine = [offset for (partition, offset), _ in items if partition == number]
-            assert mine == sorted(mine)
-        for (_, offset), record in items:
-            assert record.topic == "t"
-            assert offset >= 0
-    for number, items in written.items():
-        for origin, record in items:
-            source = sources[origin[0]][origin[1]]
-            assert (record.key, record.value, record.timestamp, record.headers) == (
-                source.key,
-                source.value,
-                source.timestamp,
-                source.headers,
-            )
-            assert number == (origin[0] % 3 if source.key is None else choose(source.key))
-    if all(out_of_order(_bodies(items), None) is None for items in sources.values()):
-        # A sort of all records, which takes nothing for granted that a merge of partitions does.
-        everything = sorted((item.timestamp, number, item.offset) for number in sources for item in sources[number])
-        for items in written.values():
-            mine = {origin for origin, _ in items}
-            assert [origin for origin, _ in items] == [place[1:] for place in everything if place[1:] in mine]
-    if units:
-        at = data.draw(st.integers(0, len(units) - 1))
-        starts: dict[int, int] = {}
-        for unit in units[: at + 1]:
-            starts.update(unit.next_offsets)
-        assert _flat([*units[: at + 1], *run(starts)]) == written
-
-
-@given(_RECORDS, st.one_of(st.none(), st.integers(-1, 20)))
-def test_a_partition_is_in_order_or_it_is_not(records: list[Record], until: int | None) -> None:
-    """Each record has a timestamp, and none is older than any before it; beyond a chosen end nothing counts."""
-    numbered = _oracle(_numbered(records, gap=3), RecordChanges(until=until))
-    stamps = [item.timestamp for item in numbered]
-    ordered = -1 not in stamps and stamps == sorted(stamps)
-    found = out_of_order(_bodies(_numbered(records, gap=3)), until)
-    assert (found is None) == ordered
-    if found is not None:
-        at = found[0] // 3
-        assert stamps[at] == -1 or stamps[at] < max(stamps[:at])
-
-
-def test_an_old_value_behind_a_clock_that_was_ahead_can_not_be_merged() -> None:
-    """The record of the future holds back what follows it, so the old value of the other key would come last."""
-    ahead = Record(topic="t", partition=0, offset=0, timestamp=9000, key=b"other", value=b"")
-    old = Record(topic="t", partition=0, offset=1, timestamp=1000, key=b"k", value=b"old")
-    new = Record(topic="t", partition=1, offset=0, timestamp=2000, key=b"k", value=b"new")
-    merged = RecordShaper(shape=NOTHING, choose=lambda _: 0, count=1).merged(
-        {0: _bodies([ahead, old]), 1: _bodies([new])}
-    )
-    assert [record.value for _, record in _flat(merged)[0]] == [b"new", b"", b"old"], "why it is refused"
-    assert out_of_order(_bodies([ahead, old]), None) == (1, "has the timestamp 1000, a record before it 9000")
-    assert out_of_order(_bodies([replace(new, timestamp=-1)]), None) == (0, "has no timestamp")
-    assert out_of_order(_bodies([replace(new, timestamp=2**62), new]), None) is not None
-
-
-def _flat(units: Iterable[TransactionUnit]) -> dict[int, list[tuple[tuple[int, int], Record]]]:
-    found: dict[int, list[tuple[tuple[int, int], Record]]] = {}
-    for unit in units:
-        for chunk in unit.chunks:
-            assert chunk.origins is not None
-            records = [replace(item, offset=0, partition=0) for item in _of(chunk)]
-            found.setdefault(chunk.target, []).extend(zip(chunk.origins, records, strict=True))
-    _written(units)
-    return found
 
 
 @given(st.binary(max_size=40))
