@@ -29,7 +29,7 @@ from tandem.backup_avro.chain.entries import (
     Taint,
     Topic,
 )
-from tandem.backup_avro.chain.snapshot import EXPIRED, THROUGH, is_state, load_state
+from tandem.backup_avro.chain.snapshot import COMPACTED_FROM, EXPIRED, THROUGH, is_state, load_state
 from tandem.backup_avro.errors import DamagedError
 
 _HOLDER_ONLY = frozenset(
@@ -103,6 +103,11 @@ class Generation:
     """What has expired by age or size, for topics whose policy is `delete`."""
     through: dict[PartitionKey, int] = field(default_factory=dict)
     """The offset of each partition when it was first read through: below it the scan lacks superseded records."""
+    compacted_from: dict[PartitionKey, int] = field(default_factory=dict)
+    """The log start of each partition when the policy was first `compact` alone in this generation.
+
+    From there on, nothing but compaction may remove records, unless somebody changes the policy later.
+    """
     missing: dict[PartitionKey, int] = field(default_factory=dict)
     """Only for a generation as of a moment: below these offsets some records of that moment may have expired since."""
     moments: list[Moment] = field(default_factory=list)
@@ -266,6 +271,7 @@ class Generation:
             horizons=dict(self.horizons),
             expired=dict(self.expired),
             through=dict(self.through),
+            compacted_from=dict(self.compacted_from),
             moments=list(self.moments),
         )
 
@@ -332,6 +338,7 @@ class Generation:
             before = self.taints.get(taint.key)
             self.taints[taint.key] = taint if before is None else _both(before, taint)
         self._keep_through(entry)
+        self._keep_compacted(entry)
         self._apply_kind(entry)
 
     def _apply_kind(self, entry: Entry) -> None:
@@ -381,6 +388,19 @@ class Generation:
             if self.read_through(key):
                 self.through[key] = self._first_state(key)
 
+    def _keep_compacted(self, entry: Entry) -> None:
+        """Record the log starts of the partitions that this entry is the first to show as compacted only."""
+        named = {topic.topic_id for topic in entry.topics}
+        told = [key for key in self.positions if key.topic_id in named] if named else entry.positions
+        self.compacted_from |= {key: self._begin(key) for key in told if self._newly_compacted(key)}
+
+    def _newly_compacted(self, key: PartitionKey) -> bool:
+        topic = self.topics.get(key.topic_id)
+        return key not in self.compacted_from and topic is not None and topic.policies == {"compact"}
+
+    def _begin(self, key: PartitionKey) -> int:
+        return max(self.positions[key].log_start, 0)
+
     def _first_state(self, key: PartitionKey) -> int:
         position, taint = self.positions[key], self.taints.get(key)
         if position.base.start >= position.base.end:  # nothing was scanned
@@ -391,12 +411,18 @@ class Generation:
         return position.offset
 
     def _recall_through(self, entry: Entry) -> None:
-        """Use the scan ends as `through` if the SNAPSHOT, of one of the first releases, has none, as all readers do."""
+        """Use what the SNAPSHOT tells in place of what one of an earlier release does not have, as all readers do.
+
+        Those are the scan ends for `through`, and the present policies and log starts for `compacted_from`.
+        """
         assert entry.folded is not None
         if THROUGH not in entry.folded:
             self.through = {
                 key: position.base.end for key, position in self.positions.items() if self.read_through(key)
             }
+        if COMPACTED_FROM not in entry.folded:
+            self.compacted_from = {}
+            self.compacted_from = {key: self._begin(key) for key in self.positions if self._newly_compacted(key)}
 
     def _apply_expiry(self, entry: Entry) -> None:
         """Record as expired the records that a REWRITE removes without a replacement and without a horizon."""
@@ -525,6 +551,9 @@ def _check_folded(state: Generation) -> str | None:
         position = state.positions.get(key)
         if position is None or offset > position.offset:
             return f"{state.name_of(key)} was read through up to {offset}, where it does not stand yet"
+    unread = next((key for key in state.compacted_from if key not in state.positions), None)
+    if unread is not None:
+        return f"{state.name_of(unread)} began to be compacted, and was not read so far"
     problems = (_check_name(state, key) for key in state.replaced)
     return next(filter(None, problems), None) or next(
         filter(None, (_check_folded_object(state, item) for item in state.objects.values())), None

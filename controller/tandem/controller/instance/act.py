@@ -22,7 +22,7 @@ from tandem.backup_avro.chain.heads import Head
 from tandem.backup_avro.documents.coordination_message import CoordinationEvent
 from tandem.backup_avro.documents.release import released
 from tandem.backup_avro.errors import RefusedError, TandemError, TransientError, bare
-from tandem.backup_avro.selection import completion, coverage
+from tandem.backup_avro.selection import completion, coverage, losses
 from tandem.backup_avro.selection.completion import Shortfall
 from tandem.backup_avro.selection.coverage import GuardedPartitions
 from tandem.controller.coordination.heartbeat import head_fields
@@ -480,7 +480,7 @@ class InstanceTasks:
             let_go = released(ReleaseReader(self._store, self._identity.pair).refresh(tolerant=True), writer.state)
             # Released partitions that the cluster does not have now, or whose records it has lost, need no cover.
             given_up = frozenset(
-                key for key in let_go if not guarded.has(key) or coverage.found_lost(writer.state, key) is not None
+                key for key in let_go if not guarded.has(key) or losses.found_lost(writer.state, key) is not None
             )
         if begun is None:
             again = coverage.clearing(writer.state, generations, guarded, let_go)
@@ -490,7 +490,7 @@ class InstanceTasks:
             asked = frozenset(again.goes).difference(given_up)
             cut = self._cut_off(writer.state, asked, generations, guarded)
             cut |= self._rewritten_covers(writer.state, asked - cut, generations, guarded)
-            wanted = _without(again, dict.fromkeys(cut, coverage.CUT_OFF_KEPT))
+            wanted = _without(again, dict.fromkeys(cut, losses.CUT_OFF_KEPT))
             wanted = self._without_vanished(writer.state, wanted, generations, let_go)
         goes = (begun or wanted).goes
         if coverage.unseen_cover(writer.state, goes, generations, unreadable=unreadable, given_up=given_up):
@@ -566,12 +566,14 @@ class InstanceTasks:
     ) -> Clearing:
         """Return `wanted` without the partitions of a complete generation that end with keys which their logs lost.
 
-        Released partitions are not compared. Raises what `KeyGuard.vanished` raises.
+        Those that stay because the log start moved are compared too, to tell how many keys it took. Released partitions
+        are not compared. Raises what `KeyGuard.vanished` raises.
         """
         if self._guard is None or not mine.complete:
             return wanted
         already = mine.cleared.goes if mine.cleared is not None else ()
-        asked = sorted(set(wanted.goes).difference(already, let_go))
+        begun = {key for key in wanted.stays if coverage.begins_later(mine, key, generations) is not None}
+        asked = sorted(set(wanted.goes).union(begun).difference(already, let_go))
         return _without(wanted, self._guard.vanished(mine, generations, asked))
 
     def _log_lacks(self, mine: Generation, later: Generation, key: PartitionKey) -> bool:

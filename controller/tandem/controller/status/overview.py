@@ -6,6 +6,7 @@ Times are UTC by the store's clock, names ending in `_s` are seconds, bytes are 
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,6 +22,7 @@ from tandem.backup_avro.documents.outcome import JobOutcome
 from tandem.backup_avro.documents.pause import Pause
 from tandem.backup_avro.documents.release import released
 from tandem.backup_avro.selection import completion, coverage, moments, restorable_state
+from tandem.backup_avro.selection.losses import KeptLoss, LossCause, is_of_keys, kept_losses
 from tandem.controller.cli.output.output import duration
 from tandem.controller.coordination.heartbeat import Heartbeat
 from tandem.controller.decision.pair_rules import kept_for_window, rotation_due_at
@@ -156,6 +158,28 @@ class GenerationStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LossStatus:
+    """Records that the log or the cluster has lost, and that `generation` alone still has, until they are released.
+
+    `keys` is the number of keys that vanished without a tombstone, where they were counted: `missing_in` is the
+    generation that was compared. The loss came after `after`, when the records were still read or the log was as far,
+    and before `before`, when that generation had scanned the log. `commands` bring the records back, and let them go.
+    """
+
+    topic: str
+    topic_id: str
+    partition: int
+    generation: int
+    cause: LossCause
+    keys: int | None
+    missing_in: int | None
+    after: datetime | None
+    before: datetime | None
+    reason: str
+    commands: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreStatus:
     """What a restore would use now. `lag` is what the log has beyond it; 0: nothing at all is missing."""
 
@@ -206,6 +230,7 @@ class Overview:
     requests: tuple[RequestStatus, ...]
     pause: PauseStatus | None
     recovery_window: RecoveryWindow | None
+    losses: tuple[LossStatus, ...]
     instances: tuple[InstanceStatus, ...]
     generations: tuple[GenerationStatus, ...]
     last_verify: JobOutcome | None = None
@@ -228,6 +253,7 @@ def overview(seen: PairView) -> Overview:
         requests=tuple(_request(seen, asked) for asked in seen.pending),
         pause=pause_status(seen.pause, seen.at),
         recovery_window=recovery_window(seen.generations, now=seen.at, policy=seen.policy),
+        losses=tuple(_loss(seen, g, loss) for g in seen.generations for loss in kept_losses(g)),
         instances=tuple(_instance(seen, name) for name in seen.instances),
         generations=generations,
     )
@@ -394,6 +420,31 @@ def _missing(seen: PairView, generation: Generation) -> tuple[str, ...]:
             )
         case _:
             return ()
+
+
+def _loss(seen: PairView, kept: Generation, loss: KeptLoss) -> LossStatus:
+    key, position = loss.key, kept.positions[loss.key]
+    topic = kept.topics.get(key.topic_id)
+    name = topic.name if topic is not None else key.topic_id
+    of_keys = is_of_keys(loss.reason)
+    after = position.base.done_at if of_keys else kept.head_at(key)
+    other = next((g.positions.get(key) for g in seen.generations if g.number == loss.missing_in), None)
+    before = None if other is None else other.base.done_at
+    quoted = shlex.quote(name)
+    back = f"vanished {quoted}" if of_keys else f"{quoted} --generation {kept.number} --no-merge --suffix .kept"
+    return LossStatus(
+        topic=name,
+        topic_id=key.topic_id,
+        partition=key.partition,
+        generation=kept.number,
+        cause=loss.cause,
+        keys=loss.keys,
+        missing_in=loss.missing_in,
+        after=None if after is None else utc_time(after),
+        before=None if before is None else utc_time(before),
+        reason=loss.reason,
+        commands=(f"tandem restore {back}", f"tandem release {quoted} --topic-id {shlex.quote(key.topic_id)}"),
+    )
 
 
 def _kept(generation: Generation) -> tuple[str, ...]:

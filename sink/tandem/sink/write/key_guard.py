@@ -24,7 +24,7 @@ from tandem.backup_avro.record.container import (
     encode_header,
     iter_blocks,
 )
-from tandem.backup_avro.selection.coverage import vanished_reason
+from tandem.backup_avro.selection.losses import vanished_reason
 from tandem.backup_avro.selection.vanished_keys import (
     CopyRecords,
     EncodedBlock,
@@ -32,6 +32,7 @@ from tandem.backup_avro.selection.vanished_keys import (
     compared_copy,
     counts_prove,
     find_vanished_keys,
+    likely_cause,
 )
 from tandem.sink.encryption.objects import read_range
 from tandem.sink.store.chain.chain_writer import StoppedError
@@ -95,7 +96,11 @@ class KeyGuard:
         parts: Mapping[int, Mapping[PartitionKey, Sequence[LivePart]]],
     ) -> str | None:
         found = find_vanished_keys(
-            CopyRecords(parts=parts[older.number].get(key, ()), read=partial(self._read_what_is_left, older)),
+            CopyRecords(
+                parts=parts[older.number].get(key, ()),
+                read=partial(self._read_what_is_left, older),
+                begin=older.compacted_from[key],
+            ),
             CopyRecords(parts=parts[newer.number].get(key, ()), read=partial(self._read, newer)),
             table=best_bodies().key_table(),
             by_counts=counts_prove(newer, older, key),
@@ -103,6 +108,7 @@ class KeyGuard:
         )
         if not found.count:
             return None
+        cause = likely_cause(newer, older, key)
         _LOG.error(
             "keys vanished from the log without a tombstone, the older copy is kept",
             topic=older.name_of(key),
@@ -110,9 +116,10 @@ class KeyGuard:
             missing_in=newer.number,
             keys=found.count,
             offsets=list(found.offsets),
-            remedy=f"`tandem restore --generation {older.number} --no-merge` has them; `tandem release` lets them go",
+            likely_cause=cause.value,
+            remedy="`tandem restore vanished` brings them back into the topic; `tandem release` lets them go",
         )
-        return vanished_reason(found.count, newer.number, found.offsets)
+        return vanished_reason(found.count, newer.number, found.offsets, cause=cause)
 
     def _read_what_is_left(self, state: Generation, item: StoredObject, part: Part) -> Iterator[EncodedBlock]:
         """Yield as `_read`; nothing more of an object that is damaged, or still missing when chains were read again."""

@@ -19,7 +19,8 @@ from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.documents.coordination_message import CoordinationEvent
 from tandem.backup_avro.documents.release import Release, encode_release
 from tandem.backup_avro.errors import TandemError, TransientError
-from tandem.backup_avro.selection.coverage import clearing, vanished_reason, why_kept
+from tandem.backup_avro.selection.coverage import clearing, why_kept
+from tandem.backup_avro.selection.losses import vanished_reason
 from tandem.controller.instance.act import InstanceTasks, TaskPolicy
 from tandem.sink.store.chain import pins
 from tandem.sink.store.chain.chain_reader import ChainReader
