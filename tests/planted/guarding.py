@@ -5,6 +5,7 @@ from __future__ import annotations
 from planted.mistakes import Mistake
 
 _KEYS = "avro/tandem/backup_avro/selection/vanished_keys.py"
+_LOSSES = "avro/tandem/backup_avro/selection/losses.py"
 _BACK = "spark_jobs/tandem/spark_jobs/restore/vanished/write_back.py"
 _GUARD = "sink/tandem/sink/write/key_guard.py"
 
@@ -77,7 +78,7 @@ MISTAKES: tuple[Mistake, ...] = (
     ),
     Mistake(
         name="key guard: vanished keys are covered at the next look",
-        file="avro/tandem/backup_avro/selection/coverage.py",
+        file=_LOSSES,
         old=" or why.startswith(_VANISHED) else None",
         new=" else None",
     ),
@@ -137,8 +138,56 @@ MISTAKES: tuple[Mistake, ...] = (
     ),
     Mistake(
         name="key guard: every loss is put down to a log start that moved",
-        file="controller/tandem/controller/status/health.py",
-        old="        if start > kept.positions[key].base.start\n",
-        new="        if start >= kept.positions[key].base.start\n",
+        file=_KEYS,
+        old="    if other.log_start > begin:\n",
+        new="    if other.log_start >= begin:\n",
+    ),
+    Mistake(
+        name="key guard: a copy from a spell of a policy that deletes is not compared",
+        file=_KEYS,
+        old=" or key not in older.compacted_from:\n",
+        new=" or not only_compacts((older, newer), key):\n",
+    ),
+    Mistake(
+        name="key guard: a policy that deletes has taken no tombstones from a log that nobody read",
+        file=_KEYS,
+        old="    if newer.positions[key].log_start > end and not only_compacts((older, newer), key):\n",
+        new="    if False:\n",
+    ),
+    Mistake(
+        name="key guard: what retention took before the topic was compacted is a loss",
+        file=_KEYS,
+        old="if self.older.begin <= offset <= self.last]",
+        new="if offset <= self.last]",
+    ),
+    Mistake(
+        name="key guard: a log that a policy empties beyond the older copy's end is taken for covered",
+        file="avro/tandem/backup_avro/selection/coverage.py",
+        old="        begin = older.positions[key].offset\n",
+        new="        return None\n",
+    ),
+    Mistake(
+        name="key guard: where a topic began to be compacted moves with its log start",
+        file="avro/tandem/backup_avro/chain/generation.py",
+        old="        return key not in self.compacted_from and topic is not None",
+        new="        return topic is not None",
+    ),
+    Mistake(
+        name="key guard: partitions that are all kept for a log start that moved are named nowhere",
+        file="controller/tandem/controller/decision/decide.py",
+        old=" or any(map(losses.is_of_keys, goes.stays.values()))):\n",
+        new="):\n",
+    ),
+    Mistake(
+        name="key guard: the cause of a loss is not read back",
+        file=_LOSSES,
+        old="LossCause(cause) if said and cause in set(LossCause) else LossCause.NOT_KNOWN",
+        new="LossCause.NOT_KNOWN",
+    ),
+    Mistake(
+        name="key guard: check says nothing of what only an older copy still has",
+        file="controller/tandem/controller/status/check.py",
+        old="        *_kept_copies(found),\n",
+        new="",
     ),
 )

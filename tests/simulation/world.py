@@ -739,14 +739,18 @@ class World:
             self._set_back(self.volumes.choice(partitions))
         if partitions and self._chance(plan.delete_records):
             partition = rng.choice(partitions)
-            below = rng.randint(partition.start, partition.stable)
-            if not partition.leaderless and partition.topic_id in self.spells:
-                self._take(partition, [r for r in partition.there() if r.offset < below], start=below)
-            elif not partition.leaderless and self._deletes(partition):
-                partition.delete_below(below)
-                self.say(f"{partition.topic_id[-2:]}-{partition.number} starts at {partition.start}")
+            self._delete_records(partition, below=rng.randint(partition.start, partition.stable))
         if partitions and self._chance(plan.damage):
             self._spoil(rng.choice(partitions))
+
+    def _delete_records(self, partition: Partition, *, below: int) -> None:
+        if partition.leaderless or not self._deletes(partition):
+            return
+        if partition.topic_id in self.spells:
+            self._take(partition, [r for r in partition.there() if r.offset < below], start=below)
+        else:
+            partition.delete_below(below)
+        self.say(f"{partition.topic_id[-2:]}-{partition.number} starts at {partition.start}")
 
     def _accident(self) -> None:
         """Mostly while a generation is built: what its scan finds then is neither the log before nor that after it."""

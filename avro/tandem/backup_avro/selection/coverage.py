@@ -295,7 +295,7 @@ def _fate(
 
 
 def begins_later(older: Generation, key: PartitionKey, all_generations: Iterable[Generation]) -> int | None:
-    """Return the lowest log start of all that cover `key`, if `older` holds records below it that compaction would keep.
+    """Return the lowest log start of all that cover `key`, if `older` has what compaction would keep below it.
 
     So it is above the log start that `older` knows, for a topic whose policy is compact alone, as `older` knows it: the
     start of such a log never moves. If the policy has changed since `older` began, it is above all that `older` has

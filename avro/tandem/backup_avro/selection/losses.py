@@ -52,9 +52,7 @@ class KeptLoss:
     missing_in: int | None = None
 
 
-def vanished_reason(
-    count: int, newer: int, offsets: Iterable[int], *, cause: LossCause = LossCause.NOT_KNOWN
-) -> str:
+def vanished_reason(count: int, newer: int, offsets: Iterable[int], *, cause: LossCause = LossCause.NOT_KNOWN) -> str:
     """Return the reason for which a partition stays that ends with keys which generation `newer` should have."""
     some = ", ".join(map(str, offsets))
     return (

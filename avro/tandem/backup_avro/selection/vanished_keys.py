@@ -179,7 +179,6 @@ def find_vanished_keys(
 ) -> VanishedKeys:
     """Return the keys whose newest record in `older` has a value and of which `newer` has neither it nor a newer one.
 
-
     `by_counts`: ranges with equal numbers of records need not be read (`counts_prove`). `table` holds the keys of
     records that `newer` lacks. When it has grown beyond `most_bytes`, `newer` is searched for them, and the table is
     emptied: then `newer` is read once more for each table that was full, `older` is not. `shown`: for how many keys,

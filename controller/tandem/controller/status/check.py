@@ -184,12 +184,11 @@ def _kept_copies(found: Overview) -> Iterator[CheckFinding]:
         if not is_of_keys(one.reason):
             lost.setdefault((one.generation, one.topic, one.cause), []).append(one)
     for (generation, topic, cause), (first, *others) in lost.items():
-        more = f" and {len(others)} more partitions" if others else ""
+        where = f"{topic}-{first.partition}" + (f" and {len(others)} more partitions" if others else "")
         yield CheckFinding(
             severity=Severity.WARNING,
             fault=None,
-            message=f"only generation {generation} still has records of {topic}-{first.partition}{more} ({cause.value}): "
-            f"{first.reason}",
+            message=f"only generation {generation} still has records of {where} ({cause.value}): {first.reason}",
             remedy=f"`{first.commands[0]}` restores them beside the topic; `{first.commands[1]}` lets them go",
         )
 

@@ -166,8 +166,8 @@ def _keys_vanished(seen: PairView) -> Iterator[Problem]:
         what = f"{counted:,} keys vanished from their topics" if counted else "records vanished from their topics"
         yield Problem(
             fault=Fault.KEYS_VANISHED,
-            message=f"{what} without a tombstone: {where}; only generation {generation.number} still has them, and keeps "
-            "them",
+            message=f"{what} without a tombstone: {where}; only generation {generation.number} still has them, and "
+            "keeps them",
             remedy="find out what deleted them; `tandem restore vanished TOPIC` brings them back into it, and nothing "
             "else; once nobody needs the copy, `tandem release TOPIC` lets it go",
         )

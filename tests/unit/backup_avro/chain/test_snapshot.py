@@ -132,7 +132,10 @@ def test_a_damaged_state(field: str) -> None:
     entry = rich().snapshot()
     assert entry.folded is not None
     for folded in ({k: v for k, v in entry.folded.items() if k != field}, entry.folded | {field: "x"}):
-        if field in {"completed", "fence", "horizon", "through", "compacted_from", "unrecorded"} and field not in folded:
+        if (
+            field in {"completed", "fence", "horizon", "through", "compacted_from", "unrecorded"}
+            and field not in folded
+        ):
             continue
         with pytest.raises(DamagedError, match="x"):
             rich().begun(replace(entry, folded=folded))

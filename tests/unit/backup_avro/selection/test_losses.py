@@ -25,7 +25,12 @@ from tandem.backup_avro.selection.losses import (
 K, U = key(), key("u")
 
 
-@given(st.integers(1, 10**9), st.integers(1, 10**6), st.lists(st.integers(0, 10**9), max_size=5), st.sampled_from(LossCause))
+@given(
+    st.integers(1, 10**9),
+    st.integers(1, 10**6),
+    st.lists(st.integers(0, 10**9), max_size=5),
+    st.sampled_from(LossCause),
+)
 def test_what_was_written_is_read_back(count: int, newer: int, offsets: list[int], cause: LossCause) -> None:
     """Number, generation and cause."""
     why = vanished_reason(count, newer, offsets, cause=cause)

@@ -291,7 +291,9 @@ def test_what_lay_below_the_log_start_when_a_topic_began_to_compact_is_no_loss()
         (0, 0, 1, "newer", LossCause.POLICY_CHANGED),
     ],
 )
-def test_the_likely_cause_of_a_loss(start: int, own: int, base_epoch: int, deletes: str | None, cause: LossCause) -> None:
+def test_the_likely_cause_of_a_loss(
+    start: int, own: int, base_epoch: int, deletes: str | None, cause: LossCause
+) -> None:
     """By what the two copies know of policies, log starts and leaders."""
     older, newer = sealed(), covering()
     for state, log_start, epoch, base_start in ((older, own, 1, 0), (newer, start, base_epoch, start)):

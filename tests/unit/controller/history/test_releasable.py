@@ -92,7 +92,9 @@ def test_what_only_an_older_copy_has_is_a_warning(reason: str, cause: LossCause)
     loss, other = told.losses
     assert (loss.cause, loss.keys, loss.partition, other.partition) == (cause, None, 0, 1)
     assert loss.commands[0] == "tandem restore t --generation 1 --no-merge --suffix .kept"
-    (finding,) = (found for found in check_pair(told, {}, CheckLimits()).findings if "only generation 1" in found.message)
+    (finding,) = (
+        found for found in check_pair(told, {}, CheckLimits()).findings if "only generation 1" in found.message
+    )
     assert (finding.severity, f"({cause.value})" in finding.message) == (Severity.WARNING, True)
     assert "t-0 and 1 more partitions" in finding.message
 

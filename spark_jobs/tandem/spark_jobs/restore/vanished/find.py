@@ -123,7 +123,9 @@ def find_lost_keys(store: ObjectStore, partition: KeptPartition, newest: Sequenc
     wanted = frozenset(found.offsets)
     keys = {record.key: record.offset for record in _records_at(older, wanted)}
     lost = LostKeys(
-        partition=partition, offsets=keys, vanished=max(found.count, vanished_keys(partition.kept).get(partition.key, 0))
+        partition=partition,
+        offsets=keys,
+        vanished=max(found.count, vanished_keys(partition.kept).get(partition.key, 0)),
     )
     lowest = min(wanted, default=0)
     for state in newest:
