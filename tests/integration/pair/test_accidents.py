@@ -185,7 +185,7 @@ def _while_it_runs(pair: Pair, bootstrap: str, names: Mapping[str, str], now: in
 def test_accidents_while_the_next_copy_is_read(
     kafka: KafkaServer, make_topic: TopicMaker, new_pair: PairMaker, topic_name: str
 ) -> None:
-    """Two logs lose keys in the middle of a scan: one copy alone has what was not scanned yet, the next one the rest."""
+    """Two logs lose keys in the middle of a scan: the older copy alone has what was not scanned yet."""
     bootstrap = kafka.bootstrap
     now = round(time.time() * 1000)
     topics = [make_topic(f"{topic_name}-{name}", config=UNCLEANED) for name in ("flipped", "spell")]
