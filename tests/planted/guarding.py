@@ -190,4 +190,17 @@ MISTAKES: tuple[Mistake, ...] = (
         old="        *_kept_copies(found),\n",
         new="",
     ),
+    Mistake(
+        name="key guard: what was found in a copy that is kept is not told before it is cleared",
+        file="controller/tandem/controller/status/health.py",
+        old="    return [loss for of, loss in said.vanished if",
+        new="    return [loss for of, loss in () if",
+    ),
+    Mistake(
+        name="key guard: a copy that nothing could be compared with yet is never compared",
+        file=_GUARD,
+        old="                results[key] = self._compare(key, older, newer, parts)\n",
+        new="                results[key] = self._compare(key, older, newer, parts)\n"
+        "            results |= dict.fromkeys(key for key in missing if key not in compared)\n",
+    ),
 )

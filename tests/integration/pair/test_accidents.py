@@ -49,7 +49,7 @@ EXPECTED = {
 
 def write(bootstrap: str, topic: str, keys: Iterable[int], *, value: bytes | None = b"value", at: int) -> None:
     """One record of each key, acknowledged, with a time in ms: one that is seconds later begins another segment."""
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = Producer({"bootstrap.servers": bootstrap, "batch.num.messages": 20})  # a batch is read as a whole
     for number in keys:
         producer.produce(topic, value, b"key-%d" % number, partition=0, timestamp=at)
     assert producer.flush(30) == 0
@@ -224,6 +224,31 @@ def brought_back(pair: Pair, topics: Sequence[str]) -> dict[str, int]:
     back = pair.tandem("restore", "vanished", *topics, "--yes", "-o", "json")
     assert back.returncode == 0, back.stderr
     return {row["topic"]: row["written"] for row in json.loads(back.stdout)["partitions"]}
+
+
+def test_a_copy_that_is_kept_for_a_window_is_compared_within_the_turn(
+    kafka: KafkaServer, make_topic: TopicMaker, new_pair: PairMaker, topic_name: str
+) -> None:
+    """Nothing of it is cleared before its window is over: what vanished is named, and comes back, all the same."""
+    bootstrap = kafka.bootstrap
+    topic = make_topic(topic_name, config=UNCLEANED)
+    write(bootstrap, topic, range(3 * ROUND), at=round(time.time() * 1000))
+    pair = new_pair([topic], **QUICK, recovery={"window": "1h"})
+    pair.start("a", first="a")
+    pair.wait("generation 1 is complete", lambda: pair.complete(1))
+    pair.start("b", first="a")
+    set_config(bootstrap, topic, {"cleanup.policy": "compact,delete", "retention.ms": "-1"})
+    delete_records(bootstrap, topic, ROUND)
+    pair.activate("b", 2)
+    (loss,) = pair.wait("the loss is named", lambda: pair.status()["losses"])
+    assert (loss["generation"], loss["keys"], loss["cause"], loss["missingIn"]) == (1, ROUND, "policy changed", 2)
+    assert "keys vanished" in {row["fault"] for row in pair.status()["problems"]}
+    one = pair.generation(1)
+    assert one is not None
+    assert (one.sealed, one.whole) == (True, True)
+    back = pair.tandem(*loss["commands"][0].split()[1:], "--yes", "-o", "json")
+    assert [row["written"] for row in json.loads(back.stdout)["partitions"]] == [ROUND], back.stderr
+    assert {row.key for row in consume(bootstrap, [topic]).rows} == ALL_KEYS
 
 
 def test_tombstones_for_everything_end_no_moment_of_the_window(

@@ -158,7 +158,7 @@ def _objects_lost(seen: PairView) -> Iterator[Problem]:
 
 def _keys_vanished(seen: PairView) -> Iterator[Problem]:
     for generation in seen.generations:
-        found = [loss for loss in lost_records.kept_losses(generation) if lost_records.is_of_keys(loss.reason)]
+        found = [loss for loss in losses_of(seen, generation) if lost_records.is_of_keys(loss.reason)]
         if not found:
             continue
         counted = sum(loss.keys or 0 for loss in found)
@@ -171,6 +171,14 @@ def _keys_vanished(seen: PairView) -> Iterator[Problem]:
             remedy="find out what deleted them; `tandem restore vanished TOPIC` brings them back into it, and nothing "
             "else; once nobody needs the copy, `tandem release TOPIC` lets it go",
         )
+
+
+def losses_of(seen: PairView, generation: Generation) -> list[KeptLoss]:
+    """Return what a generation alone still has: as its chain records it, or, before any clearing, as its owner says."""
+    if not generation.whole:
+        return lost_records.kept_losses(generation)
+    said = seen.heartbeat_of_living(generation.instance) or Heartbeat()
+    return [loss for of, loss in said.vanished if of == generation.number and loss.key in generation.positions]
 
 
 def _lost(kept: Generation, loss: KeptLoss) -> str:

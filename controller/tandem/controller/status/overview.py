@@ -22,12 +22,21 @@ from tandem.backup_avro.documents.outcome import JobOutcome
 from tandem.backup_avro.documents.pause import Pause
 from tandem.backup_avro.documents.release import released
 from tandem.backup_avro.selection import completion, coverage, moments, restorable_state
-from tandem.backup_avro.selection.losses import KeptLoss, LossCause, is_of_keys, kept_losses
+from tandem.backup_avro.selection.losses import KeptLoss, LossCause, is_of_keys
 from tandem.controller.cli.output.output import duration
 from tandem.controller.coordination.heartbeat import Heartbeat
 from tandem.controller.decision.pair_rules import kept_for_window, rotation_due_at
 from tandem.controller.decision.recovery_window import RecoveryWindow, recovery_window
-from tandem.controller.status.health import Problem, chosen, first_names, paused, problems, progress, troubles_of
+from tandem.controller.status.health import (
+    Problem,
+    chosen,
+    first_names,
+    losses_of,
+    paused,
+    problems,
+    progress,
+    troubles_of,
+)
 from tandem.controller.status.pair_view import LogEnd, PairView, last_activity_at
 from tandem.sink.kafka.cluster.guarded_topics import tombstone_guarantee_s
 from tandem.sink.read.tombstone_guarantee import longest_gap_s
@@ -253,7 +262,7 @@ def overview(seen: PairView) -> Overview:
         requests=tuple(_request(seen, asked) for asked in seen.pending),
         pause=pause_status(seen.pause, seen.at),
         recovery_window=recovery_window(seen.generations, now=seen.at, policy=seen.policy),
-        losses=tuple(_loss(seen, g, loss) for g in seen.generations for loss in kept_losses(g)),
+        losses=tuple(_loss(seen, g, loss) for g in seen.generations for loss in losses_of(seen, g)),
         instances=tuple(_instance(seen, name) for name in seen.instances),
         generations=generations,
     )
@@ -431,7 +440,8 @@ def _loss(seen: PairView, kept: Generation, loss: KeptLoss) -> LossStatus:
     other = next((g.positions.get(key) for g in seen.generations if g.number == loss.missing_in), None)
     before = None if other is None else other.base.done_at
     quoted = shlex.quote(name)
-    back = f"vanished {quoted}" if of_keys else f"{quoted} --generation {kept.number} --no-merge --suffix .kept"
+    asked = f"--generation {kept.number}"
+    back = f"vanished {quoted} {asked}" if of_keys else f"{quoted} {asked} --no-merge --suffix .kept"
     return LossStatus(
         topic=name,
         topic_id=key.topic_id,

@@ -1,7 +1,7 @@
 """Compares a generation with the one that covers it before it is cleared: keys that only it has are named.
 
 It reads the objects of both wherever their numbers of records differ, part by part, and compares keys within a given
-memory. Results are remembered while the clearing waits, by generation and partition.
+memory. Results are remembered until the generation is cleared, by generation and partition.
 """
 
 from __future__ import annotations
@@ -69,17 +69,17 @@ class KeyGuard:
         with self._lock:
             results = self._results.setdefault(older.number, {})
             missing = [key for key in keys if key not in results]
-            compared = {key: compared_copy(older, all_generations, key) for key in missing}
-            parts = {g.number: parts_of(g, missing) for g in (older, *filter(None, compared.values()))}
+            found = {key: compared_copy(older, all_generations, key) for key in missing}
+            compared = {key: newer for key, newer in found.items() if newer is not None}
+            parts = {g.number: parts_of(g, missing) for g in (older, *compared.values())}
             for key, newer in compared.items():
-                results[key] = None if newer is None else self._compare(key, older, newer, parts)
-            unproven = [older.name_of(key) for key, newer in compared.items() if newer is None]
+                results[key] = self._compare(key, older, newer, parts)
             if missing:
                 _LOG.info(
                     "compared keys before clearing",
                     generation=older.number,
-                    partitions=len(missing) - len(unproven),
-                    not_comparable=len(unproven),
+                    partitions=len(compared),
+                    not_comparable=len(missing) - len(compared),
                 )
             return {key: reason for key, reason in results.items() if reason is not None}
 

@@ -7,11 +7,15 @@ from dataclasses import fields, replace
 import pytest
 from support.pairs.sights import message
 
+from tandem.backup_avro.chain.entries import PartitionKey
 from tandem.backup_avro.chain.heads import Head
 from tandem.backup_avro.documents.coordination_message import CoordinationEvent, ReaderPosition, decode, encode
+from tandem.backup_avro.selection.losses import KeptLoss, LossCause, vanished_reason
 from tandem.controller.coordination.agreement import PairTerms
 from tandem.controller.coordination.heartbeat import Heartbeat, head_fields, heartbeat_in, message_fields
 
+KEY = PartitionKey("topic-id", 2)
+WHY = vanished_reason(40, 4, [7], cause=LossCause.POLICY_CHANGED)
 FULL = Heartbeat(
     role="Active",
     reason="nothing to do",
@@ -34,6 +38,10 @@ FULL = Heartbeat(
     objects_lost="generation 1 is kept",
     objects_lost_of=frozenset({2, 10}),
     failing="Seal of generation 1 fails",
+    vanished=(
+        (3, KeptLoss(key=KEY, cause=LossCause.POLICY_CHANGED, reason=WHY, keys=40, missing_in=4)),
+        (5, KeptLoss(key=KEY, cause=LossCause.POLICY_CHANGED, reason=WHY, keys=40, missing_in=4)),
+    ),
 )
 #: Older releases read these, and newer ones have to.
 STORED = {
@@ -56,6 +64,7 @@ STORED = {
     "objects_lost": "generation 1 is kept",
     "objects_lost_of": "2 10",
     "failing": "Seal of generation 1 fails",
+    "vanished": f"3 topic-id 2 {WHY}\n5 topic-id 2 {WHY}",
 }
 
 
@@ -101,3 +110,11 @@ def test_an_empty_text_says_nothing() -> None:
 def test_a_generation_that_can_not_be_is_not_said_to_have_lost_objects(number: int) -> None:
     """Claims are numbered from 1 up to eight digits."""
     assert heartbeat_in(message(details={"objects_lost_of": f"3 {number}"})).objects_lost_of == {3}
+
+
+@pytest.mark.parametrize(
+    "line", ["", "3", "3 topic-id", "3 topic-id x " + WHY, "0 topic-id 2 " + WHY, "3 topic-id 2 why", "3  2 "]
+)
+def test_what_tells_of_no_vanished_keys_is_not_there(line: str) -> None:
+    """One line is left out, the others are heard."""
+    assert heartbeat_in(message(details={"vanished": f"{line}\n3 topic-id 2 {WHY}"})).vanished == FULL.vanished[:1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support.backups.build_backup import Backup, TopicSpec, records
-from support.pairs.sights import sight
+from support.pairs.sights import listening, message, sight
 from support.pipeline.doubles import MemoryStore
 
 from tandem.backup_avro.chain.entries import EntryKind
@@ -14,13 +14,15 @@ from tandem.backup_avro.selection.losses import (
     TOPIC_GONE_KEPT,
     LossCause,
     log_start_reason,
+    loss_of,
     vanished_reason,
 )
+from tandem.controller.coordination.heartbeat import Heartbeat, message_fields
 from tandem.controller.history.releasable import ReleaseDocument, release_document
 from tandem.controller.metrics.instance_metrics import collect_backup_metrics
 from tandem.controller.status.check import CheckLimits, Severity, check_pair
 from tandem.controller.status.health import Fault
-from tandem.controller.status.overview import overview
+from tandem.controller.status.overview import Overview, overview
 
 SPEC = TopicSpec("t", partitions=2)
 
@@ -77,7 +79,27 @@ def test_a_log_start_that_moved_is_told_of_though_no_key_was_counted() -> None:
     assert problem.message.startswith("records vanished from their topics without a tombstone: t-1 (likely cause: log ")
     (loss,) = told.losses
     assert (loss.cause, loss.keys, loss.missing_in, loss.before) == (LossCause.LOG_START_MOVED, None, None, None)
-    assert loss.commands[0] == "tandem restore vanished t"
+    assert loss.commands[0] == "tandem restore vanished t --generation 1"
+
+
+def test_keys_that_vanished_from_a_copy_that_is_kept_are_told_of_before_any_clearing() -> None:
+    """Its owner has compared it, and says so in its heartbeats; what the chain records counts from then on."""
+    store, one = covered()
+    why = vanished_reason(7, 2, [1], cause=LossCause.POLICY_CHANGED)
+    loss = loss_of(one.key("t", 1), why)
+    assert loss is not None
+    at = sight(store).at
+    said = message_fields(Heartbeat(vanished=((1, loss), (2, loss), (9, loss))))
+
+    def told(instance: str) -> Overview:
+        return overview(sight(store, listener=listening(message(instance=instance, at=at, **said))))
+
+    (found,) = told("a").losses
+    assert (found.generation, found.partition, found.keys, found.missing_in) == (1, 1, 7, 2)
+    assert Fault.KEYS_VANISHED in {problem.fault for problem in told("a").problems}
+    assert [one.generation for one in told("b").losses] == [2], "only of its own"
+    one.clearing({one.key("t", 0): CUT_OFF_KEPT})
+    assert [found.cause for found in told("a").losses] == [LossCause.LOG_CUT]
 
 
 @pytest.mark.parametrize(
@@ -110,7 +132,7 @@ def test_vanished_keys_are_told_of_until_they_are_released() -> None:
     assert (loss.cause, loss.reason) == (LossCause.POLICY_CHANGED, why)
     assert loss.after is not None
     assert loss.before is not None
-    assert loss.commands == ("tandem restore vanished t", f"tandem release t --topic-id {loss.topic_id}")
+    assert loss.commands == ("tandem restore vanished t --generation 1", f"tandem release t --topic-id {loss.topic_id}")
     (problem,) = (found for found in told.problems if found.fault is Fault.KEYS_VANISHED)
     assert problem.message == (
         "1,200 keys vanished from their topics without a tombstone: t-1 (1,200; likely cause: policy "

@@ -71,18 +71,25 @@ class LostKeys:
             self.left += 1
 
 
-def kept_partitions(generations: Collection[Generation], topics: Collection[str]) -> list[KeptPartition]:
+def kept_partitions(
+    generations: Collection[Generation], topics: Collection[str], number: int | None = None
+) -> list[KeptPartition]:
     """Return the partitions of `topics` that are kept for keys that vanished, of each partition the newest copy.
 
+    With `number` those of that generation, also if it was not compared yet because nothing of it is to be cleared.
     Raises RefusedError if one of the topics has none, or if no copy is left that proves that its log lost the keys.
     """
     found: dict[PartitionKey, KeptPartition] = {}
-    for state in sorted(generations, key=lambda one: one.number):
-        for key in _kept(state, generations):
+    asked = (one for one in generations if number is None or one.number == number)
+    for state in sorted(asked, key=lambda one: one.number):
+        maybe = number is not None and state.sealed and state.whole
+        for key in state.positions if maybe else _kept(state, generations):
             name = state.topics[key.topic_id].name
             if name not in topics:
                 continue
             newer = compared_copy(state, generations, key)
+            if newer is None and maybe:
+                continue
             if newer is None:
                 raise RefusedError(
                     f"{name}-{key.partition}: generation {state.number} is kept for its keys, but no copy is left that "
