@@ -147,10 +147,13 @@ def test_what_accidents_took_stays_until_it_is_released(
     for name in counted:
         assert {row.key for row in log.rows if row.topic == names[name] and row.value is not None} == ALL_KEYS, name
     lost = [name for name in EXPECTED if name not in counted]
-    kept = replace(select(pair.live(), number=1, wanted=lambda topic: topic.name in names.values(), merge=False))
+    kept = select(pair.live(), number=1, wanted=lambda topic: topic.name in names.values(), merge=False, removed=True)
     rows = rows_of(pair.store, replace(kept, incomplete=()))
     for name in lost:
         assert {row.key for row in rows if row.topic == names[name]} >= ALL_KEYS, name
+        plan = pair.tandem(*losses[names[name]]["commands"][0].split()[1:], "--dry-run", "-o", "json")
+        assert plan.returncode == 0, plan.stderr
+        assert f'"records": {sum(row.topic == names[name] for row in rows)}' in plan.stdout, plan.stdout
 
     for row in losses.values():
         assert row["commands"][1].startswith("tandem release ")
