@@ -31,8 +31,8 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="key guard: a key whose last record comes later is told of twice",
         file=_KEYS,
-        old="for offset in table.values() if offset <= self.last]",
-        new="for offset in table.values()]",
+        old="<= offset <= self.last]",
+        new="<= offset]",
     ),
     Mistake(
         name="key guard: records beyond the older copy's end count as those that it has",
@@ -43,13 +43,13 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="key guard: equal counts prove equal records after a sweep",
         file=_KEYS,
-        old="return key not in older.horizons and older.completed_at",
-        new="return older.completed_at",
+        old="    return not swept and older.completed_at",
+        new="    return older.completed_at",
     ),
     Mistake(
         name="key guard: a scan long after the older copy ended proves a loss",
         file=_KEYS,
-        old="    if base.end <= older.positions[key].offset:\n",
+        old="    if base.end <= end:\n",
         new="    if base.end <= newer.positions[key].offset:\n",
     ),
     Mistake(
