@@ -25,7 +25,7 @@ from support.pipeline.doubles import MemoryStore
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import EntryKind
 from tandem.backup_avro.documents.outcome import JobKind, JobOutcome
-from tandem.backup_avro.selection.coverage import vanished_reason
+from tandem.backup_avro.selection.losses import vanished_reason
 from tandem.controller.decision.loss_sign import LossKind, LossSign
 from tandem.controller.decision.observation import Role
 from tandem.controller.metrics.instance_metrics import InstanceMetrics, LastRuns, collect_backup_metrics

@@ -69,7 +69,7 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="contents: what a person lets go of is asked about again, and cleared for nothing at each look",
         file="controller/tandem/controller/instance/act.py",
-        old=" or coverage.found_lost(writer.state, key) is not None\n",
+        old=" or losses.found_lost(writer.state, key) is not None\n",
         new="\n",
     ),
     Mistake(

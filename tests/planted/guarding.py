@@ -6,6 +6,7 @@ from planted.mistakes import Mistake
 
 _KEYS = "avro/tandem/backup_avro/selection/vanished_keys.py"
 _SIGNS = "controller/tandem/controller/decision/loss_watch.py"
+_LOSSES = "avro/tandem/backup_avro/selection/losses.py"
 _GUARD = "sink/tandem/sink/write/key_guard.py"
 
 MISTAKES: tuple[Mistake, ...] = (
@@ -30,8 +31,8 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="key guard: a key whose last record comes later is told of twice",
         file=_KEYS,
-        old="for offset in table.values() if offset <= self.last]",
-        new="for offset in table.values()]",
+        old="<= offset <= self.last]",
+        new="<= offset]",
     ),
     Mistake(
         name="key guard: records beyond the older copy's end count as those that it has",
@@ -42,13 +43,13 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="key guard: equal counts prove equal records after a sweep",
         file=_KEYS,
-        old="return key not in older.horizons and older.completed_at",
-        new="return older.completed_at",
+        old="    return not swept and older.completed_at",
+        new="    return older.completed_at",
     ),
     Mistake(
         name="key guard: a scan long after the older copy ended proves a loss",
         file=_KEYS,
-        old="    if base.end <= older.positions[key].offset:\n",
+        old="    if base.end <= end:\n",
         new="    if base.end <= newer.positions[key].offset:\n",
     ),
     Mistake(
@@ -77,7 +78,7 @@ MISTAKES: tuple[Mistake, ...] = (
     ),
     Mistake(
         name="key guard: vanished keys are covered at the next look",
-        file="avro/tandem/backup_avro/selection/coverage.py",
+        file=_LOSSES,
         old=" or why.startswith(_VANISHED) else None",
         new=" else None",
     ),
@@ -155,8 +156,69 @@ MISTAKES: tuple[Mistake, ...] = (
     ),
     Mistake(
         name="key guard: every loss is put down to a log start that moved",
+        file=_KEYS,
+        old="    if other.log_start > begin:\n",
+        new="    if other.log_start >= begin:\n",
+    ),
+    Mistake(
+        name="key guard: a copy from a spell of a policy that deletes is not compared",
+        file=_KEYS,
+        old=" or key not in older.compacted_from:\n",
+        new=" or not only_compacts((older, newer), key):\n",
+    ),
+    Mistake(
+        name="key guard: a policy that deletes has taken no tombstones from a log that nobody read",
+        file=_KEYS,
+        old="    if newer.positions[key].log_start > end and not only_compacts((older, newer), key):\n",
+        new="    if False:\n",
+    ),
+    Mistake(
+        name="key guard: what retention took before the topic was compacted is a loss",
+        file=_KEYS,
+        old="if self.older.begin <= offset <= self.last]",
+        new="if offset <= self.last]",
+    ),
+    Mistake(
+        name="key guard: a log that a policy empties beyond the older copy's end is taken for covered",
+        file="avro/tandem/backup_avro/selection/coverage.py",
+        old="        begin = older.positions[key].offset\n",
+        new="        return None\n",
+    ),
+    Mistake(
+        name="key guard: where a topic began to be compacted moves with its log start",
+        file="avro/tandem/backup_avro/chain/generation.py",
+        old="        return key not in self.compacted_from and topic is not None",
+        new="        return topic is not None",
+    ),
+    Mistake(
+        name="key guard: partitions that are all kept for a log start that moved are named nowhere",
+        file="controller/tandem/controller/decision/decide.py",
+        old=" or any(map(losses.is_of_keys, goes.stays.values()))):\n",
+        new="):\n",
+    ),
+    Mistake(
+        name="key guard: the cause of a loss is not read back",
+        file=_LOSSES,
+        old="LossCause(cause) if said and cause in set(LossCause) else LossCause.NOT_KNOWN",
+        new="LossCause.NOT_KNOWN",
+    ),
+    Mistake(
+        name="key guard: check says nothing of what only an older copy still has",
+        file="controller/tandem/controller/status/check.py",
+        old="        *_kept_copies(found),\n",
+        new="",
+    ),
+    Mistake(
+        name="key guard: what was found in a copy that is kept is not told before it is cleared",
         file="controller/tandem/controller/status/health.py",
-        old="        if start > kept.positions[key].base.start\n",
-        new="        if start >= kept.positions[key].base.start\n",
+        old="    return [loss for of, loss in said.vanished if",
+        new="    return [loss for of, loss in () if",
+    ),
+    Mistake(
+        name="key guard: a copy that nothing could be compared with yet is never compared",
+        file=_GUARD,
+        old="                results[key] = self._compare(key, older, newer, parts)\n",
+        new="                results[key] = self._compare(key, older, newer, parts)\n"
+        "            results |= dict.fromkeys(key for key in missing if key not in compared)\n",
     ),
 )

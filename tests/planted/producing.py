@@ -62,7 +62,7 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="what begins later stands for what a log lost that only compacts",
         file="avro/tandem/backup_avro/selection/coverage.py",
-        old="    return lowest if lowest > max(older.positions[key].log_start, 0) else None\n",
+        old="    return lowest if lowest > begin else None\n",
         new="    return None\n",
     ),
     Mistake(

@@ -5,8 +5,9 @@ and that a complete generation has, some kept generation has that record until
 
 * the key is written or deleted again, and a complete generation has read the log beyond that;
 * a release names the copies that have it;
-* nothing proves the loss (docs/decisions/0119): each copy that has the record is in doubt or was never read to the
-  end, or each newer one was scanned so late that a tombstone might have come and gone in between, or a policy deletes.
+* nothing proves the loss (docs/decisions/0119, 0122): each copy that has the record is in doubt or was never read to
+  the end, or has seen no other policy than one that deletes since the record lay above the log's start, or each newer
+  one was scanned so late that a tombstone might have come and gone in between.
 
 And no generation is kept for keys that never vanished.
 """
@@ -20,7 +21,7 @@ from simulation.comparing import ViolationError
 from simulation.log import Cluster, Partition, Record
 from tandem.backup_avro.chain.entries import PartitionKey
 from tandem.backup_avro.chain.generation import Generation
-from tandem.backup_avro.selection.coverage import vanished_keys
+from tandem.backup_avro.selection.losses import vanished_keys
 
 _SHARE = 0.8
 """The share of a tombstone's life within which a scan must end that is to have seen it."""
@@ -38,6 +39,10 @@ class Vanishing:
     _taken: dict[PartitionKey, set[int]] = field(default_factory=dict)
     """All keys of which an accident took a record."""
     _seen: dict[tuple[int, PartitionKey], int] = field(default_factory=dict)
+    _compacts: dict[tuple[int, PartitionKey], int] = field(default_factory=dict)
+    """Of each generation and partition the log start when the generation first told of no policy but `compact`."""
+    _deletes: set[tuple[int, PartitionKey]] = field(default_factory=set)
+    """Where a generation has told of a policy that deletes."""
 
     def taken(self, key: PartitionKey) -> Collection[int]:
         """Return the keys of a partition of which an accident took the newest record."""
@@ -61,6 +66,7 @@ class Vanishing:
     def check(self, states: Collection[Generation], let_go: Callable[[PartitionKey], int]) -> None:
         """Judge all generations as they are. `let_go`: up to which one a release names a partition."""
         for state in states:
+            self._policies(state)
             told = {} if state.gone else vanished_keys(state)
             for key, count in told.items():
                 log = self.cluster.partitions[key.topic_id, key.partition]
@@ -71,6 +77,14 @@ class Vanishing:
                 del self._watched[key]  # what elections and snapshots cut off is watched in another way
             elif self._watched[key]:
                 self._partition(key, states, let_go(key))
+
+    def _policies(self, state: Generation) -> None:
+        for key, position in state.positions.items():
+            topic = state.topics.get(key.topic_id)
+            if topic is not None and topic.config["cleanup.policy"] == "compact":
+                self._compacts.setdefault((state.number, key), max(position.log_start, 0))
+            elif topic is not None:
+                self._deletes.add((state.number, key))
 
     def _partition(self, key: PartitionKey, states: Collection[Generation], released: int) -> None:
         live = [state for state in states if state.usable(key)]
@@ -88,7 +102,7 @@ class Vanishing:
                 self._settle(key, record, "written again")
             elif had and not had & numbers:
                 owners = [state for state in states if state.number in had]
-                if any(self._provable(key, owner, newer) for owner in owners for newer in states):
+                if any(self._provable(key, record, owner, newer) for owner in owners for newer in states):
                     raise ViolationError(f"{record} of {key} vanished without a tombstone, and no generation keeps it")
                 self._settle(key, record, "unprovable key")
             else:
@@ -106,7 +120,7 @@ class Vanishing:
         first = next(later, None)
         return first is not None and any(state.sound_offset(key) > first for state in live)
 
-    def _provable(self, key: PartitionKey, owner: Generation, newer: Generation) -> bool:
+    def _provable(self, key: PartitionKey, record: Record, owner: Generation, newer: Generation) -> bool:
         """Whether nobody can have deleted a key between what `owner` and `newer` have read, unseen by both."""
         if (
             newer.number <= owner.number
@@ -115,14 +129,18 @@ class Vanishing:
         ):
             return False
         topics = [state.topics[key.topic_id].config for state in (owner, newer)]
-        if any(config["cleanup.policy"] != "compact" for config in topics):
+        begin = self._compacts.get((owner.number, key))
+        if begin is None or record.offset < begin:
             return False
         if key in owner.taints or not owner.read_through(key):
             return False
         base = newer.positions[key].base
         lives_ms = min(int(config["delete.retention.ms"]) for config in topics)
         in_time = base.done_at is not None and base.done_at - owner.head_at(key) < _SHARE * lives_ms
-        return base.end <= owner.positions[key].offset or in_time
+        if base.end <= owner.positions[key].offset:
+            return True
+        deletes = any((state.number, key) in self._deletes for state in (owner, newer))
+        return in_time and not (deletes and newer.positions[key].log_start > owner.positions[key].offset)
 
     def _settle(self, key: PartitionKey, record: Record, how: str) -> None:
         had = self._watched[key].pop(record)

@@ -18,13 +18,13 @@ from simulation.client import CLUSTER_ID
 from simulation.comparing import ViolationError
 from simulation.judge import Judge
 from simulation.kafka import Admin, Source, Transcoder
-from simulation.log import Cluster, Partition
+from simulation.log import Cluster, Partition, Record
 from simulation.network import Denial, Network, Weather
 from simulation.operator import Operator
 from simulation.runtime import Event, Process, Runtime
 from simulation.store import Bucket, Store
 from simulation.workers import Office, Workers
-from tandem.backup_avro.chain.entries import PartitionKey
+from tandem.backup_avro.chain.entries import PartitionKey, Topic
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.documents.coordination_message import CoordinationEvent as MessageKind
 from tandem.backup_avro.documents.coordination_message import CoordinationMessage, encode
@@ -200,6 +200,8 @@ class World:
     open_txns: list[tuple[Partition, int, float]] = field(default_factory=list)
     idle_from: dict[tuple[str, int], float] = field(default_factory=dict)
     idle_until: dict[tuple[str, int], float] = field(default_factory=dict)
+    spells: set[str] = field(default_factory=set)
+    """Topics that are to compact only, and have a policy that deletes by accident."""
 
     def __post_init__(self) -> None:
         """Set everything up; nothing runs yet."""
@@ -739,12 +741,18 @@ class World:
             self._set_back(self.volumes.choice(partitions))
         if partitions and self._chance(plan.delete_records):
             partition = rng.choice(partitions)
-            below = rng.randint(partition.start, partition.stable)
-            if not partition.leaderless and self._deletes(partition):
-                partition.delete_below(below)
-                self.say(f"{partition.topic_id[-2:]}-{partition.number} starts at {partition.start}")
+            self._delete_records(partition, below=rng.randint(partition.start, partition.stable))
         if partitions and self._chance(plan.damage):
             self._spoil(rng.choice(partitions))
+
+    def _delete_records(self, partition: Partition, *, below: int) -> None:
+        if partition.leaderless or not self._deletes(partition):
+            return
+        if partition.topic_id in self.spells:
+            self._take(partition, [r for r in partition.there() if r.offset < below], start=below)
+        else:
+            partition.delete_below(below)
+        self.say(f"{partition.topic_id[-2:]}-{partition.number} starts at {partition.start}")
 
     def _accident(self) -> None:
         """Mostly while a generation is built: what its scan finds then is neither the log before nor that after it."""
@@ -755,8 +763,9 @@ class World:
     def _lose_keys(self, partition: Partition) -> None:
         """A log that only compacts loses keys: all below an offset, or some of the newest records.
 
-        The log's start moves (retention or DeleteRecords, in a spell of another policy that may be seen or not), or it
-        does not (a segment that is lost). Nobody lost a record that was written again.
+        The log's start moves (retention or DeleteRecords, in a spell of another policy that may be seen or not, and may
+        go on beyond the next turn), or it does not (a segment that is lost). Nobody lost a record that was written
+        again.
         """
         rng = self.accidents
         topic = next(one for one in self.cluster.topics.values() if one.topic_id == partition.topic_id)
@@ -773,16 +782,25 @@ class World:
             lost = [record for record in records if record.offset < below]
         self.say(f"{partition.topic_id[-2:]}-{partition.number} loses {[r.offset for r in lost]} by accident ({kind})")
         self._count("accident")
-        self.judge.vanishing.lost(partition, [record for record in lost if newest[record.key] is record])
-        partition.lose(lost, start=0 if kind in {"newest", "segment"} else below)
+        self._take(partition, lost, start=0 if kind in {"newest", "segment"} else below)
         rest = rng.choice((0.0, 10.0, 40.0, 1000.0))  # else six keys are soon written again
         of = (partition.topic_id, partition.number)
         self.idle_from[of], self.idle_until[of] = self.runtime.now, self.runtime.now + rest
         if kind == "spell":
+            self.spells.add(topic.topic_id)
             self.cluster.set_policy(topic.name, "compact,delete")
-            self.runtime.at(
-                self.runtime.now + rng.choice((1.0, 8.0)), lambda: self.cluster.set_policy(topic.name, "compact")
-            )
+            ends = self.runtime.now + rng.choice((1.0, 8.0, 8.0, 30.0, 1000.0))
+            self.runtime.at(ends, lambda: self._end_spell(topic))
+
+    def _end_spell(self, topic: Topic) -> None:
+        self.spells.discard(topic.topic_id)
+        self.cluster.set_policy(topic.name, "compact")
+
+    def _take(self, partition: Partition, lost: list[Record], *, start: int) -> None:
+        """Take records, in order, from a log that is to keep the newest of each key; it begins at `start` if later."""
+        newest = {record.key: record for record in partition.there()}
+        self.judge.vanishing.lost(partition, [record for record in lost if newest[record.key] is record])
+        partition.lose(lost, start=start)
 
     def _set_back(self, partition: Partition) -> None:
         """Volumes are put back to a snapshot, and as many others are written at once: offsets and epoch say nothing."""

@@ -12,7 +12,7 @@ from support.backups.witness import consume, place_of, rows_of
 from support.clusters.leaders import wait_for_leader
 from support.pairs.instances import Pair, PairMaker
 
-from tandem.backup_avro.selection.coverage import CUT_OFF_KEPT
+from tandem.backup_avro.selection.losses import CUT_OFF_KEPT
 from tandem.backup_avro.selection.restorable_state import select
 from tandem.controller.sandbox.kafka import KafkaServer
 

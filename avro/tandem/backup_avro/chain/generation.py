@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from itertools import islice, pairwise
 from typing import Self
 
-from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import (
     Base,
     Claim,
@@ -29,7 +28,8 @@ from tandem.backup_avro.chain.entries import (
     Taint,
     Topic,
 )
-from tandem.backup_avro.chain.snapshot import EXPIRED, THROUGH, is_state, load_state
+from tandem.backup_avro.chain.object_rules import beyond_reason, name_problem, object_problem, objects_problem, was_read
+from tandem.backup_avro.chain.snapshot import COMPACTED_FROM, EXPIRED, THROUGH, is_state, load_state
 from tandem.backup_avro.errors import DamagedError
 
 _HOLDER_ONLY = frozenset(
@@ -103,6 +103,11 @@ class Generation:
     """What has expired by age or size, for topics whose policy is `delete`."""
     through: dict[PartitionKey, int] = field(default_factory=dict)
     """The offset of each partition when it was first read through: below it the scan lacks superseded records."""
+    compacted_from: dict[PartitionKey, int] = field(default_factory=dict)
+    """The log start of each partition when the policy was first `compact` alone in this generation.
+
+    From there on, nothing but compaction may remove records, unless somebody changes the policy later.
+    """
     missing: dict[PartitionKey, int] = field(default_factory=dict)
     """Only for a generation as of a moment: below these offsets some records of that moment may have expired since."""
     moments: list[Moment] = field(default_factory=list)
@@ -266,6 +271,7 @@ class Generation:
             horizons=dict(self.horizons),
             expired=dict(self.expired),
             through=dict(self.through),
+            compacted_from=dict(self.compacted_from),
             moments=list(self.moments),
         )
 
@@ -332,6 +338,7 @@ class Generation:
             before = self.taints.get(taint.key)
             self.taints[taint.key] = taint if before is None else _both(before, taint)
         self._keep_through(entry)
+        self._keep_compacted(entry)
         self._apply_kind(entry)
 
     def _apply_kind(self, entry: Entry) -> None:
@@ -381,6 +388,19 @@ class Generation:
             if self.read_through(key):
                 self.through[key] = self._first_state(key)
 
+    def _keep_compacted(self, entry: Entry) -> None:
+        """Record the log starts of the partitions that this entry is the first to show as compacted only."""
+        named = {topic.topic_id for topic in entry.topics}
+        told = [key for key in self.positions if key.topic_id in named] if named else entry.positions
+        self.compacted_from |= {key: self._begin(key) for key in told if self._newly_compacted(key)}
+
+    def _newly_compacted(self, key: PartitionKey) -> bool:
+        topic = self.topics.get(key.topic_id)
+        return key not in self.compacted_from and topic is not None and topic.policies == {"compact"}
+
+    def _begin(self, key: PartitionKey) -> int:
+        return max(self.positions[key].log_start, 0)
+
     def _first_state(self, key: PartitionKey) -> int:
         position, taint = self.positions[key], self.taints.get(key)
         if position.base.start >= position.base.end:  # nothing was scanned
@@ -391,12 +411,18 @@ class Generation:
         return position.offset
 
     def _recall_through(self, entry: Entry) -> None:
-        """Use the scan ends as `through` if the SNAPSHOT, of one of the first releases, has none, as all readers do."""
+        """Use what the SNAPSHOT tells in place of what one of an earlier release does not have, as all readers do.
+
+        Those are the scan ends for `through`, and the present policies and log starts for `compacted_from`.
+        """
         assert entry.folded is not None
         if THROUGH not in entry.folded:
             self.through = {
                 key: position.base.end for key, position in self.positions.items() if self.read_through(key)
             }
+        if COMPACTED_FROM not in entry.folded:
+            self.compacted_from = {}
+            self.compacted_from = {key: self._begin(key) for key in self.positions if self._newly_compacted(key)}
 
     def _apply_expiry(self, entry: Entry) -> None:
         """Record as expired the records that a REWRITE removes without a replacement and without a horizon."""
@@ -443,7 +469,7 @@ def check(state: Generation, entry: Entry) -> None:
         or _check_order(state, entry)
         or _check_writer(state, entry)
         or _check_positions(state, entry)
-        or _check_objects(state, entry)
+        or objects_problem(state, entry)
         or _check_sweep(state, entry)
         or _check_clearing(state, entry)
         or _check_snapshot(state, entry)
@@ -525,7 +551,10 @@ def _check_folded(state: Generation) -> str | None:
         position = state.positions.get(key)
         if position is None or offset > position.offset:
             return f"{state.name_of(key)} was read through up to {offset}, where it does not stand yet"
-    problems = (_check_name(state, key) for key in state.replaced)
+    unread = next((key for key in state.compacted_from if key not in state.positions), None)
+    if unread is not None:
+        return f"{state.name_of(unread)} began to be compacted, and was not read so far"
+    problems = (name_problem(state, key) for key in state.replaced)
     return next(filter(None, problems), None) or next(
         filter(None, (_check_folded_object(state, item) for item in state.objects.values())), None
     )
@@ -534,11 +563,11 @@ def _check_folded(state: Generation) -> str | None:
 def _check_folded_object(state: Generation, item: StoredObject) -> str | None:
     if item.key in state.replaced:
         return f"{item.key} is replaced, and is not"
-    beyond = (part for part in item.parts if not _was_read(state, part))
+    beyond = (part for part in item.parts if not was_read(state, part))
     return (
-        _check_name(state, item.key)
+        name_problem(state, item.key)
         or object_problem(item)
-        or next((f"{item.key}: {_beyond(part)}" for part in beyond), None)
+        or next((f"{item.key}: {beyond_reason(part)}" for part in beyond), None)
     )
 
 
@@ -578,96 +607,6 @@ def _check_base(old: Base, new: Base) -> str | None:
         return "takes back that an attempt is void"
     if not all(any(low <= first and last <= high for low, high in new.done) for first, last in old.done):
         return "takes back what was done"
-    return None
-
-
-def _check_objects(state: Generation, entry: Entry) -> str | None:
-    if not (entry.objects or entry.replaced or entry.deleted):
-        return None
-    if entry.objects and entry.kind not in {EntryKind.COMMIT, EntryKind.REWRITE}:
-        return "only COMMIT and REWRITE add objects"
-    if (entry.replaced or entry.deleted) and entry.kind is not EntryKind.REWRITE:
-        return "only REWRITE replaces objects"
-    for keys in (entry.replaced, entry.deleted, [item.key for item in entry.objects]):
-        if len(set(keys)) < len(keys):
-            return "it names an object twice"
-    for key in entry.replaced:
-        if key not in state.objects:
-            return f"{key} is replaced, but is not in the chain"
-    for key in entry.deleted:
-        if key not in state.replaced:
-            return f"{key} is said to be deleted, but was not replaced before"
-    problems = (_check_object(state, entry, item) for item in entry.objects)
-    return next(filter(None, problems), None)
-
-
-def _check_object(state: Generation, entry: Entry, item: StoredObject) -> str | None:
-    problem = _check_name(state, item.key)
-    if problem:
-        return problem
-    if item.key in state.objects or item.key in state.replaced:
-        return f"{item.key} is in the chain already"
-    alone = object_problem(item)
-    if alone:
-        return alone
-    problem = next(filter(None, (_check_part(state, entry, part) for part in item.parts)), None)
-    return f"{item.key}: {problem}" if problem else None
-
-
-def _check_name(state: Generation, key: str) -> str | None:
-    """Return a problem if a key lies outside of its generation's data: what a chain names may be deleted one day."""
-    prefix = layout.data_prefix(state.claim.pair, state.claim.instance, state.claim.generation)
-    return None if key.startswith(prefix) and "/../" not in key else f"{key} lies outside {prefix}"
-
-
-def object_problem(item: StoredObject) -> str | None:
-    """Return why no chain may contain this data object, whatever the chain's state; None if one may."""
-    if not item.parts:
-        return f"{item.key} holds nothing"
-    if item.journal and item.envelope is None and not item.separable:  # encrypted ones had no hashes at first
-        return f"{item.key} is a journal, and not all of its parts have a hash"
-    try:
-        size = item.plain_bytes
-    except DamagedError as error:
-        return f"{item.key}: {error}"
-    for part in item.parts:
-        if not 0 <= part.first <= part.last or not 0 < part.records <= part.last - part.first + 1:
-            return f"{item.key}: {part.records} records in offsets {part.first} to {part.last}"
-        if not 0 < part.start < part.end <= size:
-            return f"{item.key}: bytes {part.start} to {part.end} of {size}"
-    return None
-
-
-def _beyond(part: Part) -> str:
-    return f"offsets up to {part.last} of a partition that was not read so far"
-
-
-def _was_read(state: Generation, part: Part) -> bool:
-    before = state.positions.get(part.key)
-    return before is not None and part.last < max(before.offset, before.base.end)
-
-
-def _check_part(state: Generation, entry: Entry, part: Part) -> str | None:
-    before = state.positions.get(part.key)
-    if entry.kind is EntryKind.REWRITE:
-        return None if _was_read(state, part) else _beyond(part)
-    after = entry.positions.get(part.key)
-    if after is None:
-        return "records without a position"
-    if part.scan is not None:
-        return _check_scanned(before, after, part, part.scan)
-    low = after.base.end if before is None else before.offset
-    if not (low <= part.first and part.last < after.offset):
-        return f"offsets {part.first} to {part.last} lie outside [{low}, {after.offset})"
-    return None
-
-
-def _check_scanned(before: Position | None, after: Position, part: Part, attempt: int) -> str | None:
-    if not (after.base.start <= part.first and part.last < after.base.end and 1 <= attempt <= after.base.attempts):
-        return f"offsets {part.first} to {part.last} lie outside the base"
-    # A second writer with an outdated state (a failed pipeline of the same process) would use a number twice.
-    if before is not None and attempt <= before.base.attempts and all(attempt != n for _, _, n in before.base.open):
-        return f"attempt {attempt} at the base was over before"
     return None
 
 

@@ -46,6 +46,8 @@ _OBJECTS: Final = "objects"
 EXPIRED: Final = "expired"
 #: Likewise: a reader that starts with a SNAPSHOT without it uses the ends of the scans instead.
 THROUGH: Final = "through"
+#: Likewise: a reader that starts with a SNAPSHOT without it uses the policies and log starts of that time.
+COMPACTED_FROM: Final = "compacted_from"
 
 
 def dump_state(state: Generation) -> JsonObject:
@@ -56,7 +58,7 @@ def dump_state(state: Generation) -> JsonObject:
 def is_state(document: JsonObject, state: Generation) -> bool:
     """Whether `document` equals `dump_state(state)`. The objects, by far the largest part, are compared one by one."""
     objects, frame = document.get(_OBJECTS), _frame(state)
-    for name in (EXPIRED, THROUGH):
+    for name in (EXPIRED, THROUGH, COMPACTED_FROM):
         if name not in document:
             frame.pop(name, None)
     return (
@@ -110,6 +112,8 @@ def _frame(state: Generation) -> JsonObject:
         document["unrecorded"] = state.unrecorded
     if state.through:
         document[THROUGH] = dump_offsets(state.through)
+    if state.compacted_from:
+        document[COMPACTED_FROM] = dump_offsets(state.compacted_from)
     return document
 
 
@@ -142,6 +146,7 @@ def load_state(document: JsonObject, where: str) -> dict[str, Any]:
         "expired": _expired(expired, where) if expired else {},
         "unrecorded": load_reasons(fields.take_field("unrecorded", dict, {}), where),
         "through": load_offsets(fields.take_field(THROUGH, dict, {}), where),
+        "compacted_from": load_offsets(fields.take_field(COMPACTED_FROM, dict, {}), where),
     }
     fields.refuse_other_fields()
     if completed is not None:

@@ -13,6 +13,7 @@ from enum import Enum
 
 from tandem.backup_avro.chain.entries import Clearing, PartitionKey, Topic
 from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.selection.losses import CUT_OFF_KEPT, TOPIC_GONE_KEPT, found_lost, log_start_reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,36 +69,6 @@ class GuardedPartitions:
         return [PartitionKey(topic_id, n) for topic_id, (_, count) in self.topics.items() for n in range(count)]
 
 
-CUT_OFF_KEPT = "the log was truncated; the records that were cut off are kept"
-"""Why a partition stays for good: once a generation is SEALED, only CLEARING records this, with this reason."""
-
-
-_VANISHED = "keys vanished: "
-
-
-def vanished_reason(count: int, newer: int, offsets: Iterable[int]) -> str:
-    """Return the reason for which a partition stays that ends with keys which generation `newer` should have."""
-    some = ", ".join(map(str, offsets))
-    return (
-        f"{_VANISHED}{count}, which generation {newer} lacks though no tombstone deleted them; their last records are "
-        f"kept, at offsets {some}{'' if count <= some.count(',') + 1 else ', ...'}"
-    )
-
-
-def keeps_vanished_keys(state: Generation, key: PartitionKey) -> bool:
-    """Whether `state` keeps a partition because the log lost keys, so that no record below a log start has expired."""
-    outcome = state.clearing or state.cleared
-    return outcome is not None and outcome.stays.get(key, "").startswith(_VANISHED)
-
-
-def vanished_keys(state: Generation) -> dict[PartitionKey, int]:
-    """Return the partitions that `state` keeps because the log lost keys, with the numbers of keys."""
-    outcome = state.clearing or state.cleared
-    stays = {} if outcome is None else outcome.stays
-    told = {key: why.removeprefix(_VANISHED).split(",")[0] for key, why in stays.items() if why.startswith(_VANISHED)}
-    return {key: int(count) for key, count in told.items() if count.isdecimal()}
-
-
 class Cover(Enum):
     """How much of one partition of `older` the generation `newer` covers."""
 
@@ -129,12 +100,6 @@ def cut_off(state: Generation, key: PartitionKey) -> bool:
     """Whether `state` holds records that a truncation removed from the log, so that no later reading can cover them."""
     taint = state.taints.get(key)
     return taint is not None and taint.cut_at is not None and state.positions[key].offset > taint.cut_at
-
-
-def found_lost(state: Generation, key: PartitionKey) -> str | None:
-    """Return why CLEARED kept records that the log has lost, as only brokers or the records could tell; None if not."""
-    why = "" if state.cleared is None else state.cleared.stays.get(key, "")
-    return why if why == CUT_OFF_KEPT or why.startswith(_VANISHED) else None
 
 
 def only_compacts(states: Iterable[Generation], key: PartitionKey) -> bool:
@@ -314,33 +279,38 @@ def _fate(
     """Return whether a partition is covered, and why no newer generation can ever cover it, None if one can."""
     verdicts = {cover(g, older, key) for g in newer}
     settled = found_lost(older, key)
-    begins_later = _begins_later(older, key, newer)
+    later = begins_later(older, key, newer)
     # No broker can tell any more whether the deleted topic's log had been cut.
     assumed = not guarded.has(key) and bool(_assumed(older, key, newer))
-    covered = Cover.COVERED in verdicts and settled is None and not assumed and begins_later is None
+    covered = Cover.COVERED in verdicts and settled is None and not assumed and later is None
     if settled is not None:
         return covered, settled
     if not guarded.has(key):
-        return covered, "the cluster no longer has it, or it is no longer guarded; its last backup is kept"
+        return covered, TOPIC_GONE_KEPT
     if Cover.CUT_OFF in verdicts:
         return covered, CUT_OFF_KEPT
-    if begins_later is not None:
-        return covered, (
-            f"the log start moved to {begins_later} though the policy is compact alone; the records below are kept"
-        )
+    if later is not None:
+        return covered, log_start_reason(later)
     return covered, None
 
 
-def _begins_later(older: Generation, key: PartitionKey, newer: Iterable[Generation]) -> int | None:
-    """Return the lowest log start of all that cover `key`, if it is above the log start in `older`; else None.
+def begins_later(older: Generation, key: PartitionKey, all_generations: Iterable[Generation]) -> int | None:
+    """Return the lowest log start of all that cover `key`, if `older` has what compaction would keep below it.
 
-    Only for a topic whose policy is compact alone, as `older` knows it: the start of such a log never moves.
+    So it is above the log start that `older` knows, for a topic whose policy is compact alone, as `older` knows it: the
+    start of such a log never moves. If the policy has changed since `older` began, it is above all that `older` has
+    read: `older` alone has any of it.
     """
-    if not only_compacts((older,), key):
+    if only_compacts((older,), key):
+        begin = max(older.positions[key].log_start, 0)
+    elif older.compacted_from.get(key, older.positions[key].offset) < older.positions[key].offset:
+        begin = older.positions[key].offset
+    else:
         return None
-    covering = [g for g in newer if key in g.positions and cover(g, older, key) is Cover.COVERED]
-    lowest = min((g.positions[key].log_start for g in covering), default=0)
-    return lowest if lowest > max(older.positions[key].log_start, 0) else None
+    newer = (g for g in all_generations if g.number > older.number and g.complete and key in g.positions)
+    starts = (g.positions[key].log_start for g in newer if cover(g, older, key) is Cover.COVERED)
+    lowest = min(starts, default=0)
+    return lowest if lowest > begin else None
 
 
 def generations_relied_on(

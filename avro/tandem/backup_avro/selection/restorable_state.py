@@ -9,7 +9,8 @@ from typing import NamedTuple
 from tandem.backup_avro.chain.entries import Opening, Part, PartitionKey, StoredObject, Topic
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import ConfigError, RefusedError
-from tandem.backup_avro.selection.coverage import common_offset, cut_off, keeps_vanished_keys, only_compacts
+from tandem.backup_avro.selection.coverage import common_offset, cut_off, only_compacts
+from tandem.backup_avro.selection.losses import keeps_lost_keys
 
 Parts = dict[PartitionKey, list[tuple[StoredObject, Part]]]
 """The live parts of each partition, with their objects."""
@@ -427,7 +428,7 @@ def _select_partition(
     key, topic = what
     position = chosen.positions[key]
     log_start, epoch = position.log_start, chosen.sound_epoch(key)
-    kept_for_keys = keeps_vanished_keys(chosen, key)
+    kept_for_keys = keeps_lost_keys(chosen, key)
     if kept_for_keys:  # the log start may have moved by what lost them
         log_start = min(log_start, position.base.start)
     own_end = position.offset if until is None else min(until, position.offset)

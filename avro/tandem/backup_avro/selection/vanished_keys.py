@@ -22,6 +22,7 @@ from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 from tandem.backup_avro.chain.entries import Part, PartitionKey, StoredObject, number_setting
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.selection.coverage import Cover, cover, only_compacts
+from tandem.backup_avro.selection.losses import LossCause
 
 _DAY_MS: Final = 86_400_000
 _BEST_EFFORT_MS: Final = 60_000
@@ -51,10 +52,14 @@ class VanishedKeys:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyRecords(Generic[B]):
-    """A copy of one partition: its live parts, and a function that reads a part as blocks of records, ascending."""
+    """A copy of one partition: its live parts, and a function that reads a part as blocks of records, ascending.
+
+    Records below `begin` are no loss: a policy that deletes was in force when the log began there.
+    """
 
     parts: Sequence[LivePart]
     read: Callable[[StoredObject, Part], Iterable[B]]
+    begin: int = 0
 
 
 class KeyTable(Protocol[B_contra]):
@@ -109,25 +114,43 @@ def compared_copy(older: Generation, all_generations: Iterable[Generation], key:
 def proves_losses(newer: Generation, older: Generation, key: PartitionKey) -> bool:
     """Return whether the log lost each key that `older` ends with a value for and that `newer` lacks.
 
-    That is so only where the policy is `compact` alone, and where both copies hold committed records only. Untainted
-    and read through, `older` has read each tombstone below its position, unless they live for less than a minute. The
-    tail of `newer` reads what is written later if its scan ended at or below that position. Else the scan must have
-    ended before a tombstone that was written after `older` was last at head could be removed: otherwise the key may
-    have been deleted meanwhile.
+    That is so only of records that nothing but compaction was to remove: the policy was `compact` alone at some time
+    of `older`, whatever it was later (`find_vanished_keys` leaves out what lay below the log start by then). And both
+    copies must hold committed records only. Untainted and read through, `older` has read each tombstone below its
+    position, unless they live for less than a minute. The tail of `newer` reads what is written later if its scan ended
+    at or below that position. Else the scan must have ended before a tombstone that was written after `older` was last
+    at head could be removed, by a cleaner or with all below a log start: otherwise the key may have been deleted
+    meanwhile.
     """
     if not newer.complete or cover(newer, older, key) is not Cover.COVERED:
         return False
-    if not older.read_through(key) or key in older.taints or not only_compacts((older, newer), key):
+    if not older.read_through(key) or key in older.taints or key not in older.compacted_from:
         return False
     if any(copy.opening is None or copy.opening.isolation_level != "read_committed" for copy in (older, newer)):
         return False
     lives_ms = min(_tombstones_live_ms(copy, key) for copy in (older, newer))
     if lives_ms < _BEST_EFFORT_MS:
         return False
-    base = newer.positions[key].base
-    if base.end <= older.positions[key].offset:
+    base, end = newer.positions[key].base, older.positions[key].offset
+    if base.end <= end:
         return True
+    if newer.positions[key].log_start > end and not only_compacts((older, newer), key):
+        return False
     return base.done_at is not None and base.done_at - older.head_at(key) < _SHARE * lives_ms
+
+
+def likely_cause(newer: Generation, older: Generation, key: PartitionKey) -> LossCause:
+    """Return what probably took the keys that `older` has and `newer` lacks, as far as the two copies tell.
+
+    A tail raises the log start that it records only while the policy deletes.
+    """
+    mine, other = older.positions[key], newer.positions[key]
+    begin = older.compacted_from.get(key, 0)
+    if mine.log_start > begin or other.log_start > max(other.base.start, 0) or not only_compacts((older, newer), key):
+        return LossCause.POLICY_CHANGED
+    if other.log_start > begin:
+        return LossCause.LOG_START_MOVED
+    return LossCause.LEADER_CHANGED if other.base.epoch > mine.base.epoch else LossCause.NOT_KNOWN
 
 
 def _tombstones_live_ms(copy: Generation, key: PartitionKey) -> int:
@@ -139,9 +162,10 @@ def counts_prove(newer: Generation, older: Generation, key: PartitionKey) -> boo
     """Return whether equal numbers of records in a range mean equal records: one copy's are a subset of the other's.
 
     Compaction only removes records, so a log that is read later has no other ones in a range. Not so if a sweep has
-    removed records of `older` that the log still had, or if the two scans ran at the same time.
+    removed records of `older` that the log still had, by key or by age, or if the two scans ran at the same time.
     """
-    return key not in older.horizons and older.completed_at is not None and older.completed_at <= newer.claim.at
+    swept = key in older.horizons or key in older.expired
+    return not swept and older.completed_at is not None and older.completed_at <= newer.claim.at
 
 
 def find_vanished_keys(
@@ -161,7 +185,8 @@ def find_vanished_keys(
     the oldest records first, offsets are returned. Raises what `read` raises.
     """
     search = _Search(older, newer, table, shown)
-    for held, there in _different_ranges(older.parts, newer.parts, by_counts=by_counts):
+    counted = [one for one in older.parts if one[1].last >= older.begin]
+    for held, there in _different_ranges(counted, newer.parts, by_counts=by_counts):
         for block, last, offsets in _side_by_side(older, held, newer, there, table):
             table.add(block, offsets)
             search.last = last
@@ -194,7 +219,7 @@ class _Search(Generic[B]):
             for block in self._from(self.older):
                 table.note(block)
         # A key whose newest record comes later is added again there, if the newer copy lacks that.
-        found = [offset for offset in table.values() if offset <= self.last]
+        found = [offset for offset in table.values() if self.older.begin <= offset <= self.last]
         self.count += len(found)
         self.offsets = heapq.nsmallest(self.shown, [*self.offsets, *found])
         table.clear()

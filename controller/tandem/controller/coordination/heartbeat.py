@@ -10,17 +10,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tandem.backup_avro.chain.entries import is_sha256_hex
+from tandem.backup_avro.chain.entries import PartitionKey, is_sha256_hex
 from tandem.backup_avro.chain.heads import Head
 from tandem.backup_avro.chain.integers import number_in
 from tandem.backup_avro.chain.layout import LAST_GENERATION
 from tandem.backup_avro.documents.coordination_message import CoordinationMessage, ReaderPosition
+from tandem.backup_avro.selection.losses import KeptLoss, loss_of
 from tandem.controller.coordination.agreement import PairTerms
 from tandem.controller.decision.loss_sign import LossSign, signs_in, text_of
 
 #: The key in a message's details for the SHA-256 of chain entry `chain_seq`. Older releases ignore it.
 HEAD_SHA256: Final = "head_sha256"
 _OBJECTS_LOST_OF: Final = "objects_lost_of"
+_VANISHED: Final = "vanished"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +38,7 @@ class Heartbeat:
 
     Texts for people, None if all is well: `store`, `brokers`, `rolled_back` (entries that were published and are not in
     the store), `objects_lost` (of the generations `objects_lost_of`) and `failing` (duties that fail repeatedly).
+    `vanished` are keys that logs lost, by the generation that has them, as found before it is to be cleared.
     """
 
     role: str | None = None
@@ -60,6 +63,7 @@ class Heartbeat:
     objects_lost_of: frozenset[int] = frozenset()
     failing: str | None = None
     loss_signs: tuple[LossSign, ...] = ()
+    vanished: tuple[tuple[int, KeptLoss], ...] = ()
 
 
 _TEXTS: Final = (
@@ -97,6 +101,10 @@ def message_fields(heartbeat: Heartbeat) -> dict[str, Any]:
         details[_OBJECTS_LOST_OF] = " ".join(map(str, sorted(heartbeat.objects_lost_of)))
     if heartbeat.loss_signs:
         details[_LOSS_SIGNS] = text_of(heartbeat.loss_signs, most=_MOST_SIGNS)
+    if heartbeat.vanished:
+        details[_VANISHED] = "\n".join(
+            f"{number} {loss.key.topic_id} {loss.key.partition} {loss.reason}" for number, loss in heartbeat.vanished
+        )
     head = None if heartbeat.head is None else head_fields(heartbeat.head)
     return {
         "state": heartbeat.role,
@@ -129,9 +137,21 @@ def heartbeat_in(message: CoordinationMessage) -> Heartbeat:
         terms=_terms(details),
         objects_lost_of=frozenset(filter(None, lost)),
         loss_signs=signs_in(details.get(_LOSS_SIGNS, "")),
+        vanished=tuple(filter(None, map(_vanished, details.get(_VANISHED, "").splitlines()))),
         **texts,
         **numbers,
     )
+
+
+def _vanished(line: str) -> tuple[int, KeptLoss] | None:
+    number, _, rest = line.partition(" ")
+    topic_id, _, rest = rest.partition(" ")
+    partition, _, reason = rest.partition(" ")
+    generation, place = number_in(number, most=LAST_GENERATION), number_in(partition)
+    if not generation or place is None:
+        return None
+    loss = loss_of(PartitionKey(topic_id, place), reason)
+    return None if loss is None or loss.keys is None else (generation, loss)
 
 
 def _head(message: CoordinationMessage) -> Head | None:

@@ -12,7 +12,7 @@ from tandem.backup_avro.chain.entries import Claim, Clearing
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.documents.pause import Pause, in_force
 from tandem.backup_avro.documents.release import released
-from tandem.backup_avro.selection import completion, coverage
+from tandem.backup_avro.selection import completion, coverage, losses
 from tandem.backup_avro.selection.completion import Shortfall
 from tandem.controller.decision import liveness, pair_rules
 from tandem.controller.decision.observation import Activation, Observation, PipelineState, Policy, Role
@@ -342,7 +342,7 @@ def _duty_of_sealed(generation: Generation, seen: Observation, policy: Policy) -
     if generation.number in seen.held or generation.number in kept:
         return []
     goes = _may_go(generation, seen)
-    if goes is None or not (goes.goes or not goes.stays):
+    if goes is None or not (goes.goes or not goes.stays or any(map(losses.is_of_keys, goes.stays.values()))):
         return []
     return [Clear(generation=generation.number, clearing=goes, reason=Reason.COVERED)]
 

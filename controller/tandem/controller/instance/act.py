@@ -22,9 +22,9 @@ from tandem.backup_avro.chain.heads import Head
 from tandem.backup_avro.documents.coordination_message import CoordinationEvent
 from tandem.backup_avro.documents.release import released
 from tandem.backup_avro.errors import RefusedError, TandemError, TransientError, bare
-from tandem.backup_avro.selection import completion, coverage
+from tandem.backup_avro.selection import completion, coverage, losses
 from tandem.backup_avro.selection.completion import Shortfall
-from tandem.backup_avro.selection.coverage import GuardedPartitions
+from tandem.backup_avro.selection.coverage import Cover, GuardedPartitions
 from tandem.controller.coordination.heartbeat import head_fields
 from tandem.controller.decision.pair_rules import active_of
 from tandem.controller.instance.guarded_cluster import GuardedCluster, as_guarded
@@ -205,11 +205,22 @@ class InstanceTasks:
         self._chains_lock = threading.Lock()
         self.writers: dict[int, ChainWriter] = {}
         self._uncovered: dict[int, CoverLostError] = {}
+        self._vanished: dict[int, Mapping[PartitionKey, str]] = {}
 
     @property
     def uncovered(self) -> dict[int, CoverLostError]:
         """The own generations that are kept because a generation that covers them has lost objects; for any thread."""
         return dict(self._uncovered)
+
+    @property
+    def guards_keys(self) -> bool:
+        """Whether keys are compared at all."""
+        return self._guard is not None
+
+    @property
+    def vanished(self) -> dict[int, Mapping[PartitionKey, str]]:
+        """What was found by `compare`, by generation: partitions that lost keys, with reasons; for any thread."""
+        return dict(self._vanished)
 
     def _generations(self) -> list[Generation]:
         """Return all generations as they are now. Reads only the new entries: chains grow by an entry a minute."""
@@ -480,7 +491,7 @@ class InstanceTasks:
             let_go = released(ReleaseReader(self._store, self._identity.pair).refresh(tolerant=True), writer.state)
             # Released partitions that the cluster does not have now, or whose records it has lost, need no cover.
             given_up = frozenset(
-                key for key in let_go if not guarded.has(key) or coverage.found_lost(writer.state, key) is not None
+                key for key in let_go if not guarded.has(key) or losses.found_lost(writer.state, key) is not None
             )
         if begun is None:
             again = coverage.clearing(writer.state, generations, guarded, let_go)
@@ -490,7 +501,7 @@ class InstanceTasks:
             asked = frozenset(again.goes).difference(given_up)
             cut = self._cut_off(writer.state, asked, generations, guarded)
             cut |= self._rewritten_covers(writer.state, asked - cut, generations, guarded)
-            wanted = _without(again, dict.fromkeys(cut, coverage.CUT_OFF_KEPT))
+            wanted = _without(again, dict.fromkeys(cut, losses.CUT_OFF_KEPT))
             wanted = self._without_vanished(writer.state, wanted, generations, let_go)
         goes = (begun or wanted).goes
         if coverage.unseen_cover(writer.state, goes, generations, unreadable=unreadable, given_up=given_up):
@@ -514,6 +525,7 @@ class InstanceTasks:
         if writer.state.clearing is None:  # otherwise the process is stopping, and the next one continues the clearing
             if self._guard is not None:
                 self._guard.forget(number)
+            self._vanished.pop(number, None)
             self._publish(CoordinationEvent.CLEARED, **head_fields(Head.of(writer.state)))
 
     def _cut_off(
@@ -566,13 +578,28 @@ class InstanceTasks:
     ) -> Clearing:
         """Return `wanted` without the partitions of a complete generation that end with keys which their logs lost.
 
-        Released partitions are not compared. Raises what `KeyGuard.vanished` raises.
+        Those that stay because the log start moved are compared too, to tell how many keys it took. Released partitions
+        are not compared. Raises what `KeyGuard.vanished` raises.
         """
         if self._guard is None or not mine.complete:
             return wanted
         already = mine.cleared.goes if mine.cleared is not None else ()
-        asked = sorted(set(wanted.goes).difference(already, let_go))
+        begun = {key for key in wanted.stays if coverage.begins_later(mine, key, generations) is not None}
+        asked = sorted(set(wanted.goes).union(begun).difference(already, let_go))
         return _without(wanted, self._guard.vanished(mine, generations, asked))
+
+    def compare(self, number: int) -> None:
+        """Compare the keys of a sealed generation that is not to be cleared yet, so that lost ones are told of at once.
+
+        The results count for the clearing, too. Raises what `KeyGuard.vanished` raises.
+        """
+        generations = self._generations()
+        mine = next((g for g in generations if g.number == number and g.sealed and g.complete and g.whole), None)
+        if self._guard is None or mine is None:
+            return
+        newer = [g for g in generations if g.number > number and g.complete]
+        covered = [key for key in mine.positions if any(coverage.cover(g, mine, key) is Cover.COVERED for g in newer)]
+        self._vanished[number] = self._guard.vanished(mine, generations, sorted(covered))
 
     def _log_lacks(self, mine: Generation, later: Generation, key: PartitionKey) -> bool:
         """Return whether the log, as `later` has read it, lacks records that `mine` has read of a partition."""

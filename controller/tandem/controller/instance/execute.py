@@ -37,13 +37,14 @@ from tandem.controller.decision.decide import (
     TakeOver,
 )
 from tandem.controller.decision.observation import Observation
+from tandem.controller.decision.pair_rules import kept_for_window
 from tandem.controller.instance.act import InstanceTasks, TaskBoard, TaskPolicy
 from tandem.controller.instance.checkpoint_keeper import CheckpointKeeper
 from tandem.controller.instance.history_proof import HistoryProver
 from tandem.controller.instance.pipelines import PipelineRuns
 from tandem.controller.instance.start import InstanceParts
 from tandem.controller.instance.store_watch import StoreWatch
-from tandem.controller.instance.wiring import opening_of, pipeline_policy_of, workers_of
+from tandem.controller.instance.wiring import opening_of, pipeline_policy_of, policy_of, workers_of
 from tandem.sink.encryption.key_ring import keys_of
 from tandem.sink.encryption.record_keys import RecordKeys
 from tandem.sink.kafka.fetch.answer_shares import AnswerSum
@@ -74,6 +75,7 @@ class Executor:
         self._parts = parts
         self._watch = watch
         self._give_back = give_back
+        self._policy = policy_of(config)
         self._abort = threading.Event()
         self._looked: dict[int, float] = {}
         self.asking = TurnRequests()
@@ -134,6 +136,7 @@ class Executor:
             self._execute(action)
         self._settle_checkpoints(seen)
         self._check_reported_losses(seen)
+        self._compare_what_is_kept(seen)
 
     def _execute(self, action: Action) -> None:
         match action:
@@ -250,6 +253,18 @@ class Executor:
                 self.task_board.submit(
                     ("LostObjects", state.number), partial(self._taint_for_losses, state.number, lost)
                 )
+
+    def _compare_what_is_kept(self, seen: Observation) -> None:
+        """Compare keys of own sealed generations that recovery.window or a checkpoint keeps: else the clearing does."""
+        if not self.tasks.guards_keys:
+            return
+        window = kept_for_window(seen.generations, now=seen.at, policy=self._policy)
+        compared = self.tasks.vanished
+        for state in seen.generations:
+            kept = state.number in seen.held or state.number in window
+            ended = state.instance == seen.me and state.complete and state.sealed and state.whole
+            if kept and ended and state.number not in compared:
+                self.task_board.submit(("Compare", state.number), partial(self.tasks.compare, state.number))
 
     def _taint_for_losses(self, number: int, met: tuple[ObjectLoss, ...]) -> None:
         taints = self.tasks.lost_taints(number, met)

@@ -136,6 +136,7 @@ class Observer:
             reports=self._executor.runs.reports(),
             failing=self._executor.task_board.failing(),
             uncovered=dict(self._executor.tasks.uncovered),  # tasks add to it meanwhile
+            vanished=self._executor.tasks.vanished,
             lost_heads=messages.lost_heads,
             published_under=dict(messages.published_under),
             terms=None if store is None else messages.own_terms(store),

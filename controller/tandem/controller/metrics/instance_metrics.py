@@ -12,7 +12,7 @@ from tandem.controller.decision.loss_sign import LossSign
 from tandem.controller.decision.observation import Role
 from tandem.controller.decision.pair_rules import is_heard, rotation_due_at
 from tandem.controller.decision.recovery_window import cut_until
-from tandem.controller.status.health import chosen, doubtful
+from tandem.controller.status.health import chosen, doubtful, losses_of
 from tandem.controller.status.instance_view import InstanceView, stored_view
 from tandem.controller.status.overview import GenerationState, state_of
 from tandem.controller.status.pair_view import PairView, last_activity_at
@@ -112,7 +112,7 @@ def collect_backup_metrics(seen: PairView, instance: str) -> BackupMetrics:
         complete_bytes=None if base is None else sum(item.bytes for item in base.objects.values()),
         tainted=0 if spoilt is None else len(spoilt.taints),
         damaged=len(seen.damaged),
-        vanished_keys=sum(sum(coverage.vanished_keys(g).values()) for g in seen.generations),
+        vanished_keys=sum(loss.keys or 0 for g in seen.generations for loss in losses_of(seen, g)),
         rotation_due=None if active is None else rotation_due_at(active, seen.policy),
         handover_began=min(waiting, default=None),
         catch_up_ms=(

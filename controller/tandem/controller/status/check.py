@@ -15,11 +15,18 @@ from typing import Final
 from tandem.backup_avro.chain.integers import utc_time
 from tandem.backup_avro.documents.outcome import JobKind, JobOutcome
 from tandem.backup_avro.errors import TandemError
+from tandem.backup_avro.selection.losses import LossCause, is_of_keys
 from tandem.controller.cli.output.output import at, duration
 from tandem.controller.decision.recovery_window import RecoveryWindow
 from tandem.controller.status.health import Fault, Problem, problems
 from tandem.controller.status.key_use import ConfiguredKeys
-from tandem.controller.status.overview import GenerationState, GenerationStatus, LossSignStatus, Overview
+from tandem.controller.status.overview import (
+    GenerationState,
+    GenerationStatus,
+    LossSignStatus,
+    LossStatus,
+    Overview,
+)
 from tandem.controller.status.pair_view import PairView
 
 
@@ -66,7 +73,7 @@ class CheckLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckFinding:
-    """Something that a person should look at. `fault` is that of `tandem status`, None where a limit is exceeded."""
+    """Something that a person should look at. `fault` is that of `tandem status`, None where it has no problem."""
 
     severity: Severity
     fault: Fault | None
@@ -112,6 +119,7 @@ def check_pair(
     figures = tuple(_figures(found, ran, limits))
     findings = [
         *_faults(found),
+        *_kept_copies(found),
         *_paused(found),
         *_window(found.recovery_window),
         *_loss_signs(found.loss_signs),
@@ -171,6 +179,25 @@ def _faults(found: Overview) -> Iterator[CheckFinding]:
             continue  # The store alone suffices; `_exceeded` reports unknown values that have a limit.
         severity = Severity.CRITICAL if problem.fault in _CRITICAL else Severity.WARNING
         yield _finding(problem, severity)
+
+
+def _kept_copies(found: Overview) -> Iterator[CheckFinding]:
+    """Yield a warning for each topic of which an older copy alone has what the log, or the cluster, has lost.
+
+    Vanished keys are a problem of their own (`Fault.KEYS_VANISHED`).
+    """
+    lost: dict[tuple[int, str, LossCause], list[LossStatus]] = {}
+    for one in found.losses:
+        if not is_of_keys(one.reason):
+            lost.setdefault((one.generation, one.topic, one.cause), []).append(one)
+    for (generation, topic, cause), (first, *others) in lost.items():
+        where = f"{topic}-{first.partition}" + (f" and {len(others)} more partitions" if others else "")
+        yield CheckFinding(
+            severity=Severity.WARNING,
+            fault=None,
+            message=f"only generation {generation} still has records of {where} ({cause.value}): {first.reason}",
+            remedy=f"`{first.commands[0]}` restores them beside the topic; `{first.commands[1]}` lets them go",
+        )
 
 
 def _finding(problem: Problem, severity: Severity) -> CheckFinding:

@@ -10,6 +10,8 @@ from tandem.backup_avro.chain.entries import PartitionKey, iso
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import RefusedError
 from tandem.backup_avro.selection import coverage, restorable_state
+from tandem.backup_avro.selection import losses as lost_records
+from tandem.backup_avro.selection.losses import KeptLoss
 from tandem.controller.cli.output.output import duration
 from tandem.controller.coordination import agreement, heads
 from tandem.controller.coordination.heartbeat import Heartbeat
@@ -156,32 +158,32 @@ def _objects_lost(seen: PairView) -> Iterator[Problem]:
 
 def _keys_vanished(seen: PairView) -> Iterator[Problem]:
     for generation in seen.generations:
-        found = coverage.vanished_keys(generation)
+        found = [loss for loss in losses_of(seen, generation) if lost_records.is_of_keys(loss.reason)]
         if not found:
             continue
-        where = first_names(f"{generation.name_of(key)} ({count:,})" for key, count in sorted(found.items()))
+        counted = sum(loss.keys or 0 for loss in found)
+        where = first_names(_lost(generation, loss) for loss in found)
+        what = f"{counted:,} keys vanished from their topics" if counted else "records vanished from their topics"
         yield Problem(
             fault=Fault.KEYS_VANISHED,
-            message=f"{sum(found.values()):,} keys vanished from their topics without a tombstone: {where}; only "
-            f"generation {generation.number} still has them, and keeps them{_moved_starts(seen, generation, found)}",
+            message=f"{what} without a tombstone: {where}; only generation {generation.number} still has them, and "
+            "keeps them",
             remedy="find out what deleted them; `tandem restore vanished TOPIC` brings them back into it, and nothing "
             "else; once nobody needs the copy, `tandem release TOPIC` lets it go",
         )
 
 
-def _moved_starts(seen: PairView, kept: Generation, keys: Iterable[PartitionKey]) -> str:
-    """Return what tells that retention or DeleteRecords took the keys: a log start that moved since `kept` began."""
-    starts = {
-        key: max(state.positions[key].log_start for state in seen.generations if key in state.positions) for key in keys
-    }
-    moved = [
-        f"{kept.name_of(key)} to {start}"
-        for key, start in sorted(starts.items())
-        if start > kept.positions[key].base.start
-    ]
-    if not moved:
-        return ""
-    return f"; log starts have moved since ({first_names(moved)}), as retention or DeleteRecords move them"
+def losses_of(seen: PairView, generation: Generation) -> list[KeptLoss]:
+    """Return what a generation alone still has: as its chain records it, or, before any clearing, as its owner says."""
+    if not generation.whole:
+        return lost_records.kept_losses(generation)
+    said = seen.heartbeat_of_living(generation.instance) or Heartbeat()
+    return [loss for of, loss in said.vanished if of == generation.number and loss.key in generation.positions]
+
+
+def _lost(kept: Generation, loss: KeptLoss) -> str:
+    count = "" if loss.keys is None else f"{loss.keys:,}; "
+    return f"{kept.name_of(loss.key)} ({count}likely cause: {loss.cause.value})"
 
 
 def _wrong_cluster(seen: PairView) -> Iterator[Problem]:

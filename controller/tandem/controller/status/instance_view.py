@@ -5,12 +5,14 @@ Health (`instance_state`), metrics (`instance_metrics`) and the page are made of
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from tandem.backup_avro.chain.entries import PartitionKey
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.chain.heads import Head
 from tandem.backup_avro.documents.coordination_message import ReaderPosition
+from tandem.backup_avro.selection.losses import KeptLoss, loss_of
 from tandem.controller.config import Config
 from tandem.controller.coordination import heads
 from tandem.controller.coordination.agreement import PairTerms
@@ -30,6 +32,7 @@ from tandem.sink.write.confirm import CoverLostError
 _POSITIONS_IN_HEARTBEAT = 200
 _HELD_IN_HEARTBEAT = 20
 _TROUBLES_IN_HEARTBEAT = 3
+_VANISHED_IN_HEARTBEAT = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +42,9 @@ class InstanceView:
     `role` and `reason` are those of the last decision; `reason` is None before the first. `store` is the last view of
     the chains, `topics` the result of the last survey of the brokers; the troubles are why later ones failed. `failing`
     are duties that fail repeatedly, `uncovered` its own generations that are kept because a generation that covers them
-    has lost objects. `lost_heads` were published and are not in the store; `published_under` has, by generation, the
-    other root under which they were published. `terms` are its own, `dispute` is how the peer's differ.
+    has lost objects; `vanished` are lost keys that sealed ones of its own have. `lost_heads` were published and are not
+    in the store; `published_under` has, by generation, the other root under which they were published. `terms` are its
+    own, `dispute` is how the peer's differ.
     """
 
     config: Config
@@ -62,6 +66,7 @@ class InstanceView:
     reports: Sequence[PipelineReport] = ()
     failing: tuple[str, ...] = ()
     uncovered: Mapping[int, CoverLostError] = field(default_factory=dict)
+    vanished: Mapping[int, Mapping[PartitionKey, str]] = field(default_factory=dict)
     lost_heads: tuple[Head, ...] = ()
     published_under: Mapping[int, str] = field(default_factory=dict)
     terms: PairTerms | None = None
@@ -111,7 +116,15 @@ def heartbeat_of(known: InstanceView) -> Heartbeat:
         objects_lost_of=frozenset(error.generation for error in known.uncovered.values()),
         failing="; ".join(known.troubles) or None,
         loss_signs=() if known.store is None else known.store.loss_signs,
+        vanished=tuple(_vanished(known))[:_VANISHED_IN_HEARTBEAT],
     )
+
+
+def _vanished(known: InstanceView) -> Iterator[tuple[int, KeptLoss]]:
+    for number, found in sorted(known.vanished.items()):
+        for loss in (loss_of(key, reason) for key, reason in sorted(found.items())):
+            if loss is not None:
+                yield number, loss
 
 
 def _of_pipeline(report: PipelineReport) -> Heartbeat:

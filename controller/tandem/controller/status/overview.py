@@ -6,6 +6,7 @@ Times are UTC by the store's clock, names ending in `_s` are seconds, bytes are 
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,6 +22,7 @@ from tandem.backup_avro.documents.outcome import JobOutcome
 from tandem.backup_avro.documents.pause import Pause
 from tandem.backup_avro.documents.release import released
 from tandem.backup_avro.selection import completion, coverage, moments, restorable_state
+from tandem.backup_avro.selection.losses import KeptLoss, LossCause, is_of_keys
 from tandem.controller.cli.output.output import duration
 from tandem.controller.coordination.heartbeat import Heartbeat
 from tandem.controller.decision.loss_sign import LossKind, LossSign
@@ -28,7 +30,16 @@ from tandem.controller.decision.loss_watch import merged
 from tandem.controller.decision.pair_rules import kept_for_window, rotation_due_at
 from tandem.controller.decision.recovery_window import RecoveryWindow, recovery_window
 from tandem.controller.decision.restore_points import RestorePoint, restore_points
-from tandem.controller.status.health import Problem, chosen, first_names, paused, problems, progress, troubles_of
+from tandem.controller.status.health import (
+    Problem,
+    chosen,
+    first_names,
+    losses_of,
+    paused,
+    problems,
+    progress,
+    troubles_of,
+)
 from tandem.controller.status.pair_view import LogEnd, PairView, last_activity_at
 from tandem.sink.kafka.cluster.guarded_topics import tombstone_guarantee_s
 from tandem.sink.read.tombstone_guarantee import longest_gap_s
@@ -159,6 +170,28 @@ class GenerationStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LossStatus:
+    """Records that the log or the cluster has lost, and that `generation` alone still has, until they are released.
+
+    `keys` is the number of keys that vanished without a tombstone, where they were counted: `missing_in` is the
+    generation that was compared. The loss came after `after`, when the records were still read or the log was as far,
+    and before `before`, when that generation had scanned the log. `commands` bring the records back, and let them go.
+    """
+
+    topic: str
+    topic_id: str
+    partition: int
+    generation: int
+    cause: LossCause
+    keys: int | None
+    missing_in: int | None
+    after: datetime | None
+    before: datetime | None
+    reason: str
+    commands: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreStatus:
     """What a restore would use now. `lag` is what the log has beyond it; 0: nothing at all is missing."""
 
@@ -234,6 +267,7 @@ class Overview:
     recovery_window: RecoveryWindow | None
     restore_points: tuple[RestorePoint, ...]
     loss_signs: tuple[LossSignStatus, ...]
+    losses: tuple[LossStatus, ...]
     instances: tuple[InstanceStatus, ...]
     generations: tuple[GenerationStatus, ...]
     last_verify: JobOutcome | None = None
@@ -267,6 +301,7 @@ def overview(seen: PairView) -> Overview:
             unreadable=seen.damaged_checkpoints,
         ),
         loss_signs=signs,
+        losses=tuple(_loss(seen, g, loss) for g in seen.generations for loss in losses_of(seen, g)),
         instances=tuple(_instance(seen, name) for name in seen.instances),
         generations=generations,
     )
@@ -433,6 +468,32 @@ def _missing(seen: PairView, generation: Generation) -> tuple[str, ...]:
             )
         case _:
             return ()
+
+
+def _loss(seen: PairView, kept: Generation, loss: KeptLoss) -> LossStatus:
+    key, position = loss.key, kept.positions[loss.key]
+    topic = kept.topics.get(key.topic_id)
+    name = topic.name if topic is not None else key.topic_id
+    of_keys = is_of_keys(loss.reason)
+    after = position.base.done_at if of_keys else kept.head_at(key)
+    other = next((g.positions.get(key) for g in seen.generations if g.number == loss.missing_in), None)
+    before = None if other is None else other.base.done_at
+    quoted = shlex.quote(name)
+    asked = f"--generation {kept.number}"
+    back = f"vanished {quoted} {asked}" if of_keys else f"{quoted} {asked} --no-merge --suffix .kept"
+    return LossStatus(
+        topic=name,
+        topic_id=key.topic_id,
+        partition=key.partition,
+        generation=kept.number,
+        cause=loss.cause,
+        keys=loss.keys,
+        missing_in=loss.missing_in,
+        after=None if after is None else utc_time(after),
+        before=None if before is None else utc_time(before),
+        reason=loss.reason,
+        commands=(f"tandem restore {back}", f"tandem release {quoted} --topic-id {shlex.quote(key.topic_id)}"),
+    )
 
 
 def _kept(generation: Generation) -> tuple[str, ...]:

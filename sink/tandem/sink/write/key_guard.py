@@ -1,7 +1,7 @@
 """Compares a generation with the one that covers it before it is cleared: keys that only it has are named.
 
 It reads the objects of both wherever their numbers of records differ, part by part, and compares keys within a given
-memory. Results are remembered while the clearing waits, by generation and partition.
+memory. Results are remembered until the generation is cleared, by generation and partition.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tandem.backup_avro.record.container import (
     encode_header,
     iter_blocks,
 )
-from tandem.backup_avro.selection.coverage import vanished_reason
+from tandem.backup_avro.selection.losses import vanished_reason
 from tandem.backup_avro.selection.vanished_keys import (
     CopyRecords,
     EncodedBlock,
@@ -32,6 +32,7 @@ from tandem.backup_avro.selection.vanished_keys import (
     compared_copy,
     counts_prove,
     find_vanished_keys,
+    likely_cause,
 )
 from tandem.sink.encryption.objects import read_range
 from tandem.sink.store.chain.chain_writer import StoppedError
@@ -68,17 +69,17 @@ class KeyGuard:
         with self._lock:
             results = self._results.setdefault(older.number, {})
             missing = [key for key in keys if key not in results]
-            compared = {key: compared_copy(older, all_generations, key) for key in missing}
-            parts = {g.number: parts_of(g, missing) for g in (older, *filter(None, compared.values()))}
+            found = {key: compared_copy(older, all_generations, key) for key in missing}
+            compared = {key: newer for key, newer in found.items() if newer is not None}
+            parts = {g.number: parts_of(g, missing) for g in (older, *compared.values())}
             for key, newer in compared.items():
-                results[key] = None if newer is None else self._compare(key, older, newer, parts)
-            unproven = [older.name_of(key) for key, newer in compared.items() if newer is None]
+                results[key] = self._compare(key, older, newer, parts)
             if missing:
                 _LOG.info(
                     "compared keys before clearing",
                     generation=older.number,
-                    partitions=len(missing) - len(unproven),
-                    not_comparable=len(unproven),
+                    partitions=len(compared),
+                    not_comparable=len(missing) - len(compared),
                 )
             return {key: reason for key, reason in results.items() if reason is not None}
 
@@ -95,7 +96,11 @@ class KeyGuard:
         parts: Mapping[int, Mapping[PartitionKey, Sequence[LivePart]]],
     ) -> str | None:
         found = find_vanished_keys(
-            CopyRecords(parts=parts[older.number].get(key, ()), read=partial(self._read_what_is_left, older)),
+            CopyRecords(
+                parts=parts[older.number].get(key, ()),
+                read=partial(self._read_what_is_left, older),
+                begin=older.compacted_from[key],
+            ),
             CopyRecords(parts=parts[newer.number].get(key, ()), read=partial(self._read, newer)),
             table=best_bodies().key_table(),
             by_counts=counts_prove(newer, older, key),
@@ -103,6 +108,7 @@ class KeyGuard:
         )
         if not found.count:
             return None
+        cause = likely_cause(newer, older, key)
         _LOG.error(
             "keys vanished from the log without a tombstone, the older copy is kept",
             topic=older.name_of(key),
@@ -110,9 +116,10 @@ class KeyGuard:
             missing_in=newer.number,
             keys=found.count,
             offsets=list(found.offsets),
-            remedy=f"`tandem restore --generation {older.number} --no-merge` has them; `tandem release` lets them go",
+            likely_cause=cause.value,
+            remedy="`tandem restore vanished` brings them back into the topic; `tandem release` lets them go",
         )
-        return vanished_reason(found.count, newer.number, found.offsets)
+        return vanished_reason(found.count, newer.number, found.offsets, cause=cause)
 
     def _read_what_is_left(self, state: Generation, item: StoredObject, part: Part) -> Iterator[EncodedBlock]:
         """Yield as `_read`; nothing more of an object that is damaged, or still missing when chains were read again."""

@@ -132,7 +132,10 @@ def test_a_damaged_state(field: str) -> None:
     entry = rich().snapshot()
     assert entry.folded is not None
     for folded in ({k: v for k, v in entry.folded.items() if k != field}, entry.folded | {field: "x"}):
-        if field in {"completed", "fence", "horizon", "through", "unrecorded"} and field not in folded:
+        if (
+            field in {"completed", "fence", "horizon", "through", "compacted_from", "unrecorded"}
+            and field not in folded
+        ):
             continue
         with pytest.raises(DamagedError, match="x"):
             rich().begun(replace(entry, folded=folded))
@@ -216,6 +219,7 @@ _DISORDER = "^x: its moments are not in order"
         (lambda folded: _object(key=next(iter(folded["replaced"])))(folded), "is replaced, and is not"),
         (lambda folded: folded | {"topics": folded["topics"][:1]}, "which it does not know"),
         (lambda folded: folded | {"through": {K.topic_id: {"0": "ten"}}}, "^x: a list of whole numbers was expected"),
+        (lambda folded: folded | {"compacted_from": {"t": {"99": 0}}}, "t-99 began to be compacted, and was not read"),
         (lambda folded: folded | {"snapshot": 10}, "entry 10 is no SNAPSHOT before it"),
         (lambda folded: folded | {"snapshot": -1}, "entry -1 is no SNAPSHOT before it"),
         (lambda folded: folded | {"moments": [*folded["moments"], [10, 1, "COMMIT"]]}, _DISORDER),

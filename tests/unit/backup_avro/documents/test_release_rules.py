@@ -19,7 +19,8 @@ from tandem.backup_avro.chain.entries import Clearing, EntryKind
 from tandem.backup_avro.chain.json_codec import unpack
 from tandem.backup_avro.documents.release import Release, decode_release, encode_release, released
 from tandem.backup_avro.errors import ConfigError, DamagedError, NewerFormatError, RefusedError
-from tandem.backup_avro.selection.coverage import CUT_OFF_KEPT, clearing
+from tandem.backup_avro.selection.coverage import clearing
+from tandem.backup_avro.selection.losses import CUT_OFF_KEPT
 from tandem.controller.decision.decide import Clear, Reason, TakeOver, decide
 from tandem.controller.decision.observation import Role
 from tandem.controller.history.releasable import ReleaseDocument, release_document

@@ -14,7 +14,6 @@ from tandem.backup_avro.chain.entries import Base, Clearing, EntryKind, Partitio
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.selection.completion import Shortfall, is_spoilt, obstacles, shortfalls
 from tandem.backup_avro.selection.coverage import (
-    CUT_OFF_KEPT,
     Cover,
     beyond_the_epoch,
     clearing,
@@ -27,6 +26,7 @@ from tandem.backup_avro.selection.coverage import (
     unproven_covers,
     unseen_cover,
 )
+from tandem.backup_avro.selection.losses import CUT_OFF_KEPT, log_start_reason
 
 K, U = key(), key("u")
 ONE, BOTH = guarded(topic()), guarded(topic(), topic("u"))
@@ -385,6 +385,21 @@ def test_what_begins_later_stands_for_nothing_that_only_compacts(
         assert found == Clearing(goes=(K,), stays={})
     unknown = replace(older, topics={})
     assert clearing(unknown, newer, guarded(topic())) == (Clearing(goes=(K,), stays={}) if starts else None)
+
+
+@pytest.mark.parametrize(("log_start", "stays"), [(10, False), (11, True)])
+def test_a_log_that_a_policy_has_emptied_leaves_the_older_copy_alone_with_its_records(
+    log_start: int, *, stays: bool
+) -> None:
+    """The policy was compact alone once, and is not any more: nothing of what the older copy has is left in the log."""
+    older = _of_policy(complete_generation(1, {K: 10}).seal(), "compact,delete")
+    newer = _of_policy(complete_generation(2, {K: 12}, instance="b", log_start=log_start), "compact,delete")
+    found = clearing(older, [newer], guarded(topic()))
+    if stays:
+        assert found == Clearing(goes=(), stays={K: log_start_reason(11)})
+        older.compacted_from.clear()
+        found = clearing(older, [newer], guarded(topic()))
+    assert found == Clearing(goes=(K,), stays={})
 
 
 def test_nothing_is_cleared_twice() -> None:

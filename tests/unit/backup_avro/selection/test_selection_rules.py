@@ -13,7 +13,7 @@ from support.backups.chains import OPENING, Chain, complete_generation, done_bas
 from tandem.backup_avro.chain.entries import Base, Clearing, EntryKind, PartitionKey
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import RefusedError
-from tandem.backup_avro.selection.coverage import vanished_reason
+from tandem.backup_avro.selection.losses import vanished_reason
 from tandem.backup_avro.selection.restorable_state import (
     PartitionSelection,
     Selection,

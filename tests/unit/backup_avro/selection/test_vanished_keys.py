@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.backups.chains import OPENING, Chain, complete_generation, done_base, key, position, topic
 
-from tandem.backup_avro.chain.entries import Base, Part, StoredObject
+from tandem.backup_avro.chain.entries import Base, EntryKind, Part, StoredObject
 from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.selection.losses import LossCause
 from tandem.backup_avro.selection.vanished_keys import (
     CopyRecords,
     PlainKeyTable,
@@ -22,6 +23,7 @@ from tandem.backup_avro.selection.vanished_keys import (
     compared_copy,
     counts_prove,
     find_vanished_keys,
+    likely_cause,
     proves_losses,
 )
 
@@ -236,13 +238,78 @@ def test_tombstones_that_live_for_less_than_a_minute_prove_nothing(lives: str, *
     assert proves_losses(covering(), older, K) is proves
 
 
-@pytest.mark.parametrize("which", ["older", "newer"])
-def test_a_policy_that_deletes_proves_nothing(which: str) -> None:
+DELETES = {"cleanup.policy": "compact,delete"}
+
+
+def test_a_policy_that_always_deleted_proves_nothing() -> None:
     """What expired is no loss."""
+    older, newer = Chain(1).open(), covering()
+    older.append(EntryKind.COMMIT, topics=(replace(topic(partitions=8), config=DELETES),), positions={K: position(10)})
+    older.append(EntryKind.COMPLETE).seal()
+    assert older.state.read_through(K)
+    assert not proves_losses(newer, older.state, K)
+
+
+@pytest.mark.parametrize("which", ["older", "newer"])
+def test_a_policy_that_deletes_since_proves_a_loss(which: str) -> None:
+    """Somebody set it in the life of a copy: what it took is the accident, whether it was set back or not."""
     older, newer = sealed(), covering()
     changed = older if which == "older" else newer
-    changed.topics["t"] = replace(topic(), config={"cleanup.policy": "compact,delete"})
-    assert not proves_losses(newer, older, K)
+    changed.topics["t"] = replace(topic(), config=DELETES)
+    assert proves_losses(newer, older, K)
+
+
+@pytest.mark.parametrize(("log_start", "proves"), [(10, True), (11, False)])
+def test_a_policy_that_deletes_may_take_tombstones_from_a_log_that_nobody_reads(
+    log_start: int, *, proves: bool
+) -> None:
+    """Those above the older copy's end, if the log begins above it when the next scan is made."""
+    older, newer = sealed(), covering()
+    newer.positions[K] = replace(newer.positions[K], offset=20, base=done_base(15), log_start=log_start)
+    assert proves_losses(newer, older, K)
+    newer.topics["t"] = replace(topic(), config=DELETES)
+    assert proves_losses(newer, older, K) is proves
+
+
+def test_what_lay_below_the_log_start_when_a_topic_began_to_compact_is_no_loss() -> None:
+    """Its retention had taken it from the log, and it is in the copy only because that is not swept yet."""
+    held = [(offset, b"%d" % offset, True) for offset in range(8)]
+    for begin in range(9):
+        older = replace(copied(held, cuts=[4]), begin=begin)
+        found = compared(older, copied(held[6:]), by_counts=True)
+        assert found == VanishedKeys(count=max(0, 6 - begin), offsets=tuple(range(begin, 6))[:5])
+
+
+@pytest.mark.parametrize(
+    ("start", "own", "base_epoch", "deletes", "cause"),
+    [
+        (0, 0, 1, None, LossCause.NOT_KNOWN),
+        (0, 0, 2, None, LossCause.LEADER_CHANGED),
+        (4, 0, 2, None, LossCause.LOG_START_MOVED),
+        (4, 4, 2, None, LossCause.POLICY_CHANGED),  # a tail records a log start only while the policy deletes
+        (0, 0, 2, "older", LossCause.POLICY_CHANGED),
+        (0, 0, 1, "newer", LossCause.POLICY_CHANGED),
+    ],
+)
+def test_the_likely_cause_of_a_loss(
+    start: int, own: int, base_epoch: int, deletes: str | None, cause: LossCause
+) -> None:
+    """By what the two copies know of policies, log starts and leaders."""
+    older, newer = sealed(), covering()
+    for state, log_start, epoch, base_start in ((older, own, 1, 0), (newer, start, base_epoch, start)):
+        at = state.positions[K]
+        base = replace(at.base, epoch=epoch, start=base_start)
+        state.positions[K] = replace(at, log_start=log_start, base=base)
+    if deletes is not None:
+        (older if deletes == "older" else newer).topics["t"] = replace(topic(), config=DELETES)
+    assert likely_cause(newer, older, K) is cause
+
+
+def test_a_policy_that_the_next_copy_has_seen_is_the_likely_cause() -> None:
+    """Its tail records log starts only while the policy deletes."""
+    older, newer = sealed(), covering()
+    newer.positions[K] = replace(newer.positions[K], log_start=3)
+    assert likely_cause(newer, older, K) is LossCause.POLICY_CHANGED
 
 
 @pytest.mark.parametrize("which", ["older", "newer"])

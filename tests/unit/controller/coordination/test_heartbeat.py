@@ -7,12 +7,16 @@ from dataclasses import fields, replace
 import pytest
 from support.pairs.sights import message
 
+from tandem.backup_avro.chain.entries import PartitionKey
 from tandem.backup_avro.chain.heads import Head
 from tandem.backup_avro.documents.coordination_message import CoordinationEvent, ReaderPosition, decode, encode
+from tandem.backup_avro.selection.losses import KeptLoss, LossCause, vanished_reason
 from tandem.controller.coordination.agreement import PairTerms
 from tandem.controller.coordination.heartbeat import Heartbeat, head_fields, heartbeat_in, message_fields
 from tandem.controller.decision.loss_sign import LossKind, LossSign
 
+KEY = PartitionKey("topic-id", 2)
+WHY = vanished_reason(40, 4, [7], cause=LossCause.POLICY_CHANGED)
 FULL = Heartbeat(
     role="Active",
     reason="nothing to do",
@@ -36,6 +40,10 @@ FULL = Heartbeat(
     objects_lost_of=frozenset({2, 10}),
     failing="Seal of generation 1 fails",
     loss_signs=(LossSign(kind=LossKind.POLICY, topic="orders", at=2000, last_good=1000, what="its policy"),),
+    vanished=(
+        (3, KeptLoss(key=KEY, cause=LossCause.POLICY_CHANGED, reason=WHY, keys=40, missing_in=4)),
+        (5, KeptLoss(key=KEY, cause=LossCause.POLICY_CHANGED, reason=WHY, keys=40, missing_in=4)),
+    ),
 )
 #: Older releases read these, and newer ones have to.
 STORED = {
@@ -59,6 +67,7 @@ STORED = {
     "objects_lost_of": "2 10",
     "failing": "Seal of generation 1 fails",
     "loss_signs": '[["policy", "orders", 2000, 1000, "its policy"]]',
+    "vanished": f"3 topic-id 2 {WHY}\n5 topic-id 2 {WHY}",
 }
 
 
@@ -104,3 +113,11 @@ def test_an_empty_text_says_nothing() -> None:
 def test_a_generation_that_can_not_be_is_not_said_to_have_lost_objects(number: int) -> None:
     """Claims are numbered from 1 up to eight digits."""
     assert heartbeat_in(message(details={"objects_lost_of": f"3 {number}"})).objects_lost_of == {3}
+
+
+@pytest.mark.parametrize(
+    "line", ["", "3", "3 topic-id", "3 topic-id x " + WHY, "0 topic-id 2 " + WHY, "3 topic-id 2 why", "3  2 "]
+)
+def test_what_tells_of_no_vanished_keys_is_not_there(line: str) -> None:
+    """One line is left out, the others are heard."""
+    assert heartbeat_in(message(details={"vanished": f"{line}\n3 topic-id 2 {WHY}"})).vanished == FULL.vanished[:1]

@@ -11,6 +11,7 @@ from support.pairs.observations import HEARD, POLICY, RUNNING, SILENT, K, look, 
 
 from tandem.backup_avro.chain.entries import Base, Clearing, EntryKind
 from tandem.backup_avro.selection.completion import Shortfall
+from tandem.backup_avro.selection.losses import log_start_reason
 from tandem.controller.decision import decide as decisions
 from tandem.controller.decision.decide import (
     AskPeer,
@@ -296,6 +297,10 @@ STORIES = {
     "sealed and covered: clear": story(look(mine(1).seal(), peers(2)), lets_go(mine(1).seal(), Reason.COVERED)),
     "sealed, but what covered it is gone or tainted": story(look(mine(1).seal(), peers(2).taint(5))),
     "sealed, and all of it stays": story(look(mine(1).seal(), peers(2, 5), guarded=guarded(topic("other")))),
+    "sealed, and all of it stays, because the log start moved: that is recorded once": story(
+        look(mine(1).seal(), peers(2, log_start=4)),
+        Clear(generation=1, clearing=Clearing(goes=(), stays={K: log_start_reason(4)}), reason=Reason.COVERED),
+    ),
     "a build that was spoilt goes on being cleared": story(
         look(building(1).clearing(), peers(2)), lets_go(building(1), Reason.SPOILT)
     ),

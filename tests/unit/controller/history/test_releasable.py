@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import pytest
 from support.backups.build_backup import Backup, TopicSpec, records
-from support.pairs.sights import sight
+from support.pairs.sights import listening, message, sight
 from support.pipeline.doubles import MemoryStore
 
 from tandem.backup_avro.chain.entries import EntryKind
 from tandem.backup_avro.errors import RefusedError
-from tandem.backup_avro.selection.coverage import CUT_OFF_KEPT, vanished_reason
+from tandem.backup_avro.selection.losses import (
+    CUT_OFF_KEPT,
+    TOPIC_GONE_KEPT,
+    LossCause,
+    log_start_reason,
+    loss_of,
+    vanished_reason,
+)
+from tandem.controller.coordination.heartbeat import Heartbeat, message_fields
 from tandem.controller.history.releasable import ReleaseDocument, release_document
 from tandem.controller.metrics.instance_metrics import collect_backup_metrics
 from tandem.controller.status.check import CheckLimits, Severity, check_pair
 from tandem.controller.status.health import Fault
-from tandem.controller.status.overview import overview
+from tandem.controller.status.overview import Overview, overview
 
 SPEC = TopicSpec("t", partitions=2)
 
@@ -62,25 +70,73 @@ def test_what_clearing_left_for_good_can_be_released(reason: str) -> None:
     assert (found.partitions, found.through, found.why) == ((1,), 1, reason)
 
 
-def test_a_log_start_that_moved_is_named_as_a_cause_of_vanished_keys() -> None:
-    """Retention or DeleteRecords move it; accidents of brokers do not."""
+def test_a_log_start_that_moved_is_told_of_though_no_key_was_counted() -> None:
+    """As where nothing proves which of them were not deleted since: the records below it are in that copy alone."""
     store, one = covered(log_start=3)
-    one.clearing({one.key("t", 1): vanished_reason(3, 2, [0])})
-    (problem,) = (found for found in overview(sight(store)).problems if found.fault is Fault.KEYS_VANISHED)
-    assert problem.message.endswith(
-        "keeps them; log starts have moved since (t-1 to 3), as retention or DeleteRecords move them"
+    one.clearing({one.key("t", 1): log_start_reason(3)})
+    told = overview(sight(store))
+    (problem,) = (found for found in told.problems if found.fault is Fault.KEYS_VANISHED)
+    assert problem.message.startswith("records vanished from their topics without a tombstone: t-1 (likely cause: log ")
+    (loss,) = told.losses
+    assert (loss.cause, loss.keys, loss.missing_in, loss.before) == (LossCause.LOG_START_MOVED, None, None, None)
+    assert loss.commands[0] == "tandem restore vanished t --generation 1"
+
+
+def test_keys_that_vanished_from_a_copy_that_is_kept_are_told_of_before_any_clearing() -> None:
+    """Its owner has compared it, and says so in its heartbeats; what the chain records counts from then on."""
+    store, one = covered()
+    why = vanished_reason(7, 2, [1], cause=LossCause.POLICY_CHANGED)
+    loss = loss_of(one.key("t", 1), why)
+    assert loss is not None
+    at = sight(store).at
+    said = message_fields(Heartbeat(vanished=((1, loss), (2, loss), (9, loss))))
+
+    def told(instance: str) -> Overview:
+        return overview(sight(store, listener=listening(message(instance=instance, at=at, **said))))
+
+    (found,) = told("a").losses
+    assert (found.generation, found.partition, found.keys, found.missing_in) == (1, 1, 7, 2)
+    assert Fault.KEYS_VANISHED in {problem.fault for problem in told("a").problems}
+    assert [one.generation for one in told("b").losses] == [2], "only of its own"
+    one.clearing({one.key("t", 0): CUT_OFF_KEPT})
+    assert [found.cause for found in told("a").losses] == [LossCause.LOG_CUT]
+
+
+@pytest.mark.parametrize(
+    ("reason", "cause"), [(CUT_OFF_KEPT, LossCause.LOG_CUT), (TOPIC_GONE_KEPT, LossCause.TOPIC_GONE)]
+)
+def test_what_only_an_older_copy_has_is_a_warning(reason: str, cause: LossCause) -> None:
+    """No problem of the pair, but nothing that may go by unseen."""
+    store, one = covered()
+    one.clearing({one.key("t", 0): reason, one.key("t", 1): reason})
+    told = overview(sight(store))
+    assert not [found for found in told.problems if found.fault is Fault.KEYS_VANISHED]
+    loss, other = told.losses
+    assert (loss.cause, loss.keys, loss.partition, other.partition) == (cause, None, 0, 1)
+    assert loss.commands[0] == "tandem restore t --generation 1 --no-merge --suffix .kept"
+    (finding,) = (
+        found for found in check_pair(told, {}, CheckLimits()).findings if "only generation 1" in found.message
     )
+    assert (finding.severity, f"({cause.value})" in finding.message) == (Severity.WARNING, True)
+    assert "t-0 and 1 more partitions" in finding.message
 
 
 def test_vanished_keys_are_told_of_until_they_are_released() -> None:
     """By `status` and `check`, by the metric, and by nothing once all is cleared."""
     store, one = covered()
-    clearing = one.clearing({one.key("t", 1): vanished_reason(1200, 2, [7])})
+    why = vanished_reason(1200, 2, [7], cause=LossCause.POLICY_CHANGED)
+    clearing = one.clearing({one.key("t", 1): why})
     told = overview(sight(store))
+    (loss,) = told.losses
+    assert (loss.topic, loss.partition, loss.generation, loss.keys, loss.missing_in) == ("t", 1, 1, 1200, 2)
+    assert (loss.cause, loss.reason) == (LossCause.POLICY_CHANGED, why)
+    assert loss.after is not None
+    assert loss.before is not None
+    assert loss.commands == ("tandem restore vanished t --generation 1", f"tandem release t --topic-id {loss.topic_id}")
     (problem,) = (found for found in told.problems if found.fault is Fault.KEYS_VANISHED)
     assert problem.message == (
-        "1,200 keys vanished from their topics without a tombstone: t-1 (1,200); only generation 1 still has them, and "
-        "keeps them"
+        "1,200 keys vanished from their topics without a tombstone: t-1 (1,200; likely cause: policy "
+        "changed); only generation 1 still has them, and keeps them"
     )
     assert "tandem release" in problem.remedy
     assert check_pair(told, {}, CheckLimits()).severity is Severity.CRITICAL
@@ -88,5 +144,6 @@ def test_vanished_keys_are_told_of_until_they_are_released() -> None:
     one.append(EntryKind.CLEARED, clearing=clearing)
     assert collect_backup_metrics(sight(store), "a").vanished_keys == 1200
     one.clearing()
+    assert overview(sight(store)).losses == ()
     assert collect_backup_metrics(sight(store), "a").vanished_keys == 0
     assert not [found for found in overview(sight(store)).problems if found.fault is Fault.KEYS_VANISHED]

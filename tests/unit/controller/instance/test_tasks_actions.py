@@ -19,7 +19,8 @@ from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.documents.coordination_message import CoordinationEvent
 from tandem.backup_avro.documents.release import Release, encode_release
 from tandem.backup_avro.errors import TandemError, TransientError
-from tandem.backup_avro.selection.coverage import clearing, vanished_reason, why_kept
+from tandem.backup_avro.selection.coverage import clearing, why_kept
+from tandem.backup_avro.selection.losses import vanished_reason
 from tandem.controller.instance.act import InstanceTasks, TaskPolicy
 from tandem.sink.store.chain import pins
 from tandem.sink.store.chain.chain_reader import ChainReader
@@ -355,6 +356,35 @@ def test_the_copy_that_alone_has_lost_keys_stays_until_it_is_released(*, guard: 
     assert everything is not None
     tasks.clear(1, everything)
     assert state.gone
+
+
+@pytest.mark.parametrize("guard", [True, False])
+def test_a_copy_that_is_kept_is_compared_before_it_is_cleared(*, guard: bool) -> None:
+    """Only once: the clearing takes the result over. A generation that is not sealed is still read."""
+    store = MemoryStore()
+    one = Backup.completed(store, records("t", 0, range(10)))
+    two = Backup.claim(store, topics=[SPEC], number=2, instance="b")
+    two.commit(records("t", 0, range(4, 10)), base_end={("t", 0): 10})
+    two.complete()
+    tasks, _ = tasks_of(one, store, stop=threading.Event(), guard=guard)
+    assert tasks.guards_keys is guard
+    tasks.compare(1)
+    assert tasks.vanished == {}
+    tasks.seal(1, 2)
+    tasks.compare(1)
+    hurt = one.key("t", 0)
+    assert tasks.vanished == ({1: {hurt: vanished_reason(4, 2, range(4))}} if guard else {})
+    if not guard:
+        return
+    assert one.writer.state.whole
+    store.log.clear()
+    wanted = clearing(one.writer.state, [one.writer.state, two.writer.state], guarded(SPEC.topic()))
+    assert wanted is not None
+    tasks.clear(1, wanted)
+    assert not [name for what, name in store.log if what == "get" and name.endswith(".avro")]
+    assert one.writer.state.cleared is not None
+    assert list(one.writer.state.cleared.stays) == [hurt]
+    assert tasks.vanished == {}
 
 
 def test_what_is_lost_below_a_horizon_leaves_nothing_sound() -> None:

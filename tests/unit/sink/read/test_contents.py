@@ -21,7 +21,8 @@ from tandem.backup_avro.chain.entries import Clearing, EntryKind, RecordHash, Ta
 from tandem.backup_avro.documents.release import Release
 from tandem.backup_avro.errors import TransientError
 from tandem.backup_avro.record.current import Record, TimestampType
-from tandem.backup_avro.selection.coverage import CUT_OFF_KEPT, clearing
+from tandem.backup_avro.selection.coverage import clearing
+from tandem.backup_avro.selection.losses import CUT_OFF_KEPT
 from tandem.controller.instance.act import InstanceTasks, TaskPolicy
 from tandem.controller.instance.history_proof import HistoryProver, NotProvenError
 from tandem.sink.encryption.encryption_settings import KeySettings

@@ -62,6 +62,15 @@ def vanished(
     config: ConfigOption = None,
     overrides: SetOption = None,
     *,
+    generation: Annotated[
+        int | None,
+        typer.Option(
+            "--generation",
+            metavar="N",
+            min=1,
+            help="The generation that has the keys; default: the newest kept one.",
+        ),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be written, and write nothing.")] = False,
     show_keys: Annotated[bool, typer.Option("--show-keys", help="Show keys in clear, not by their hash.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
@@ -93,7 +102,7 @@ def vanished(
     settings = load(context, config, overrides)
     with closing(store_for_looking(settings)) as store, ClusterAdmin(dict(settings.kafka.reveal())) as admin:
         generations = read_chains(ChainReader(store, settings.pair)).generations
-        partitions = kept_partitions(generations, topics)
+        partitions = kept_partitions(generations, topics, generation)
         limits = _require_same_topics(admin, partitions)
         backs: list[WriteBack] = []
         planned: list[VanishedPartition] = []

@@ -10,7 +10,8 @@ from typing import Final
 from tandem.backup_avro.chain.entries import PartitionKey
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import RefusedError
-from tandem.backup_avro.selection.coverage import vanished_keys
+from tandem.backup_avro.selection.coverage import begins_later
+from tandem.backup_avro.selection.losses import vanished_keys
 from tandem.backup_avro.selection.vanished_keys import (
     CopyRecords,
     EncodedBlock,
@@ -71,18 +72,25 @@ class LostKeys:
             del self.offsets[key]
 
 
-def kept_partitions(generations: Collection[Generation], topics: Collection[str]) -> list[KeptPartition]:
+def kept_partitions(
+    generations: Collection[Generation], topics: Collection[str], number: int | None = None
+) -> list[KeptPartition]:
     """Return the partitions of `topics` that are kept for keys that vanished, of each partition the newest copy.
 
+    With `number` those of that generation, also if it was not compared yet because nothing of it is to be cleared.
     Raises RefusedError if one of the topics has none, or if no copy is left that proves that its log lost the keys.
     """
     found: dict[PartitionKey, KeptPartition] = {}
-    for state in sorted(generations, key=lambda one: one.number):
-        for key in vanished_keys(state):
+    asked = (one for one in generations if number is None or one.number == number)
+    for state in sorted(asked, key=lambda one: one.number):
+        maybe = number is not None and state.sealed and state.whole
+        for key in state.positions if maybe else _kept(state, generations):
             name = state.topics[key.topic_id].name
             if name not in topics:
                 continue
             newer = compared_copy(state, generations, key)
+            if newer is None and maybe:
+                continue
             if newer is None:
                 raise RefusedError(
                     f"{name}-{key.partition}: generation {state.number} is kept for its keys, but no copy is left that "
@@ -102,6 +110,15 @@ def kept_partitions(generations: Collection[Generation], topics: Collection[str]
     return [found[key] for key in sorted(found)]
 
 
+def _kept(state: Generation, generations: Collection[Generation]) -> list[PartitionKey]:
+    """Return the partitions of `state` that stay for lost keys: they were counted, or no newer copy begins as early."""
+    counted = vanished_keys(state)
+    if not state.complete or not state.sealed:
+        return list(counted)
+    left = (key for key in sorted(state.positions) if key not in state.going)
+    return [key for key in left if key in counted or begins_later(state, key, generations) is not None]
+
+
 def find_lost_keys(store: ObjectStore, partition: KeptPartition, newest: Sequence[Generation]) -> LostKeys:
     """Return the keys that vanished, without those that one of the `newest` copies has a newer record of.
 
@@ -114,7 +131,9 @@ def find_lost_keys(store: ObjectStore, partition: KeptPartition, newest: Sequenc
     wanted = frozenset(found.offsets)
     keys = {record.key: record.offset for record in _records_at(older, wanted)}
     lost = LostKeys(
-        partition=partition, offsets=keys, vanished=max(found.count, vanished_keys(partition.kept)[partition.key])
+        partition=partition,
+        offsets=keys,
+        vanished=max(found.count, vanished_keys(partition.kept).get(partition.key, 0)),
     )
     lowest = min(wanted, default=0)
     for state in newest:
@@ -143,4 +162,4 @@ def _records_at(copy: CopyRecords[EncodedBlock], offsets: Container[int]) -> Ite
 
 def _copy(store: ObjectStore, state: Generation, key: PartitionKey) -> CopyRecords[EncodedBlock]:
     parts: list[LivePart] = sorted(parts_of(state, [key])[key], key=lambda one: one[1].first)
-    return CopyRecords(parts=parts, read=partial(read_blocks, store, state))
+    return CopyRecords(parts=parts, read=partial(read_blocks, store, state), begin=state.compacted_from.get(key, 0))
