@@ -9,11 +9,12 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
 from tandem.backup_avro.chain.entries import iso
-from tandem.backup_avro.chain.integers import is_int64, is_moment
+from tandem.backup_avro.chain.integers import is_int64, is_moment, utc_time
 
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _MOST_WHAT: Final = 200
@@ -90,3 +91,36 @@ def _sign(item: object) -> LossSign | None:
         ):
             return LossSign(kind=LossKind(kind), topic=topic, at=at, last_good=last_good, what=what)
     return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossSignStatus:
+    """A sign of the last day that a topic may have lost records by accident, as living instances noticed it.
+
+    `what` is the fact, `last_good` the last restorable moment before it. `commands` show what differs since, and change
+    nothing.
+    """
+
+    kind: LossKind
+    topic: str
+    what: str
+    at: datetime
+    last_good: datetime
+    commands: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """The sign in a sentence, with the first of the commands."""
+        return f"{self.topic} may have lost records: {self.what}; what differs since is shown by `{self.commands[0]}`"
+
+
+def sign_status(sign: LossSign) -> LossSignStatus:
+    """Return a sign as documents show it."""
+    return LossSignStatus(
+        kind=sign.kind,
+        topic=sign.topic,
+        what=sign.what,
+        at=utc_time(sign.at),
+        last_good=utc_time(sign.last_good),
+        commands=sign.commands,
+    )

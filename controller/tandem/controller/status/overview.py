@@ -25,7 +25,7 @@ from tandem.backup_avro.selection import completion, coverage, moments, restorab
 from tandem.backup_avro.selection.losses import KeptLoss, LossCause, is_of_keys
 from tandem.controller.cli.output.output import duration
 from tandem.controller.coordination.heartbeat import Heartbeat
-from tandem.controller.decision.loss_sign import LossKind, LossSign
+from tandem.controller.decision.loss_sign import LossSign, LossSignStatus, sign_status
 from tandem.controller.decision.loss_watch import merged
 from tandem.controller.decision.pair_rules import kept_for_window, rotation_due_at
 from tandem.controller.decision.recovery_window import RecoveryWindow, recovery_window
@@ -226,27 +226,6 @@ class PauseStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LossSignStatus:
-    """A sign of the last day that a topic may have lost records by accident, as living instances noticed it.
-
-    `what` is the fact, `last_good` the last restorable moment before it. `commands` show what differs since, and change
-    nothing.
-    """
-
-    kind: LossKind
-    topic: str
-    what: str
-    at: datetime
-    last_good: datetime
-    commands: tuple[str, ...]
-
-    @property
-    def text(self) -> str:
-        """The sign in a sentence, with the first of the commands."""
-        return f"{self.topic} may have lost records: {self.what}; what differs since is shown by `{self.commands[0]}`"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
     """`tandem status`. `healthy` is the absence of problems. `requests` are those in force, if anybody listened.
 
@@ -279,7 +258,7 @@ def overview(seen: PairView) -> Overview:
     """Return the status document of one view."""
     found = problems(seen)
     policy = seen.policy if seen.policy_known else None
-    signs = tuple(map(_loss_sign, merged(_heard_signs(seen))))
+    signs = tuple(map(sign_status, merged(_heard_signs(seen))))
     generations = tuple(generation_status(seen, g) for g in seen.generations)
     return Overview(
         pair=seen.pair,
@@ -627,17 +606,6 @@ def _heard_signs(seen: PairView) -> Iterator[LossSign]:
     for name in seen.instances:
         said = seen.heartbeat_of_living(name)
         yield from () if said is None else said.loss_signs
-
-
-def _loss_sign(sign: LossSign) -> LossSignStatus:
-    return LossSignStatus(
-        kind=sign.kind,
-        topic=sign.topic,
-        what=sign.what,
-        at=utc_time(sign.at),
-        last_good=utc_time(sign.last_good),
-        commands=sign.commands,
-    )
 
 
 def pause_status(pause: Pause | None, now: int) -> PauseStatus | None:
