@@ -42,8 +42,14 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="key guard: equal counts prove equal records after a sweep",
         file=_KEYS,
-        old="return key not in older.horizons and older.completed_at",
-        new="return older.completed_at",
+        old="        key not in older.horizons\n        and not older.erased\n",
+        new="        not older.erased\n",
+    ),
+    Mistake(
+        name="key guard: equal counts prove equal records after an erasure",
+        file=_KEYS,
+        old="        and not older.erased\n        and not newer.erased\n",
+        new="",
     ),
     Mistake(
         name="key guard: a scan long after the older copy ended proves a loss",

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from itertools import islice, pairwise
 from typing import Self
 
-from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import (
     Base,
     Claim,
@@ -20,7 +19,6 @@ from tandem.backup_avro.chain.entries import (
     EntryKind,
     Expired,
     GroupOffset,
-    Horizon,
     Opening,
     Part,
     PartitionKey,
@@ -29,6 +27,8 @@ from tandem.backup_avro.chain.entries import (
     Taint,
     Topic,
 )
+from tandem.backup_avro.chain.erasure import apply_erasure, check_erasure, forget_deleted
+from tandem.backup_avro.chain.rewrite_rules import check_folder, check_sweep, object_problem, sweeps_sealed
 from tandem.backup_avro.chain.snapshot import EXPIRED, THROUGH, is_state, load_state
 from tandem.backup_avro.errors import DamagedError
 
@@ -99,6 +99,8 @@ class Generation:
     """The entry that is the oldest restorable moment, 0 if no sweep has set a horizon."""
     fence: int = 0
     """The latest entry that fenced janitors off, 0 if none did."""
+    erased: dict[str, StoredObject | None] = field(default_factory=dict)
+    """By the keys of objects that an erasure rewrote, what holds their other records, None if there are none."""
     expired: dict[PartitionKey, Expired] = field(default_factory=dict)
     """What has expired by age or size, for topics whose policy is `delete`."""
     through: dict[PartitionKey, int] = field(default_factory=dict)
@@ -264,6 +266,7 @@ class Generation:
             replaced=dict(self.replaced),
             taints=dict(self.taints),
             horizons=dict(self.horizons),
+            erased=dict(self.erased),
             expired=dict(self.expired),
             through=dict(self.through),
             moments=list(self.moments),
@@ -318,6 +321,8 @@ class Generation:
             del self.objects[key]
         for key in entry.deleted:
             del self.replaced[key]
+        forget_deleted(self, entry)
+        apply_erasure(self, entry)
         self.positions.update(entry.positions)
         self.positions_seq.update(dict.fromkeys(entry.positions, entry.seq))
         for named, position in entry.positions.items():
@@ -444,7 +449,8 @@ def check(state: Generation, entry: Entry) -> None:
         or _check_writer(state, entry)
         or _check_positions(state, entry)
         or _check_objects(state, entry)
-        or _check_sweep(state, entry)
+        or check_sweep(state, entry)
+        or check_erasure(state, entry)
         or _check_clearing(state, entry)
         or _check_snapshot(state, entry)
     )
@@ -468,7 +474,7 @@ def _check_order(state: Generation, entry: Entry) -> str | None:
     if state.gone:
         return "the generation is cleared"
     over = state.sealed or state.clearing is not None or state.cleared is not None
-    if over and entry.kind not in _AFTER_SEALED and not _sweeps_sealed(state, entry):
+    if over and entry.kind not in _AFTER_SEALED and not sweeps_sealed(state, entry):
         return "nothing but CLEARING and CLEARED may follow SEALED or CLEARING"
     if entry.kind is EntryKind.SEALED and not state.complete:
         return "only a COMPLETE generation is sealed"
@@ -477,13 +483,6 @@ def _check_order(state: Generation, entry: Entry) -> str | None:
     if entry.kind is EntryKind.CLEARING and state.clearing is not None:
         return "it is being cleared already"
     return None
-
-
-def _sweeps_sealed(state: Generation, entry: Entry) -> bool:
-    """Whether a janitor sweeps a generation that is sealed and kept. The holder's own merging ends with SEALED."""
-    kept = state.sealed and state.whole
-    says = entry.horizon is not None or entry.fence
-    return kept and says and entry.kind is EntryKind.REWRITE and entry.incarnation != state.holder
 
 
 def _check_writer(state: Generation, entry: Entry) -> str | None:
@@ -525,7 +524,7 @@ def _check_folded(state: Generation) -> str | None:
         position = state.positions.get(key)
         if position is None or offset > position.offset:
             return f"{state.name_of(key)} was read through up to {offset}, where it does not stand yet"
-    problems = (_check_name(state, key) for key in state.replaced)
+    problems = (check_folder(state, key) for key in (*state.replaced, *state.erased))
     return next(filter(None, problems), None) or next(
         filter(None, (_check_folded_object(state, item) for item in state.objects.values())), None
     )
@@ -536,7 +535,7 @@ def _check_folded_object(state: Generation, item: StoredObject) -> str | None:
         return f"{item.key} is replaced, and is not"
     beyond = (part for part in item.parts if not _was_read(state, part))
     return (
-        _check_name(state, item.key)
+        check_folder(state, item.key)
         or object_problem(item)
         or next((f"{item.key}: {_beyond(part)}" for part in beyond), None)
     )
@@ -602,7 +601,7 @@ def _check_objects(state: Generation, entry: Entry) -> str | None:
 
 
 def _check_object(state: Generation, entry: Entry, item: StoredObject) -> str | None:
-    problem = _check_name(state, item.key)
+    problem = check_folder(state, item.key)
     if problem:
         return problem
     if item.key in state.objects or item.key in state.replaced:
@@ -612,30 +611,6 @@ def _check_object(state: Generation, entry: Entry, item: StoredObject) -> str | 
         return alone
     problem = next(filter(None, (_check_part(state, entry, part) for part in item.parts)), None)
     return f"{item.key}: {problem}" if problem else None
-
-
-def _check_name(state: Generation, key: str) -> str | None:
-    """Return a problem if a key lies outside of its generation's data: what a chain names may be deleted one day."""
-    prefix = layout.data_prefix(state.claim.pair, state.claim.instance, state.claim.generation)
-    return None if key.startswith(prefix) and "/../" not in key else f"{key} lies outside {prefix}"
-
-
-def object_problem(item: StoredObject) -> str | None:
-    """Return why no chain may contain this data object, whatever the chain's state; None if one may."""
-    if not item.parts:
-        return f"{item.key} holds nothing"
-    if item.journal and item.envelope is None and not item.separable:  # encrypted ones had no hashes at first
-        return f"{item.key} is a journal, and not all of its parts have a hash"
-    try:
-        size = item.plain_bytes
-    except DamagedError as error:
-        return f"{item.key}: {error}"
-    for part in item.parts:
-        if not 0 <= part.first <= part.last or not 0 < part.records <= part.last - part.first + 1:
-            return f"{item.key}: {part.records} records in offsets {part.first} to {part.last}"
-        if not 0 < part.start < part.end <= size:
-            return f"{item.key}: bytes {part.start} to {part.end} of {size}"
-    return None
 
 
 def _beyond(part: Part) -> str:
@@ -668,33 +643,6 @@ def _check_scanned(before: Position | None, after: Position, part: Part, attempt
     # A second writer with an outdated state (a failed pipeline of the same process) would use a number twice.
     if before is not None and attempt <= before.base.attempts and all(attempt != n for _, _, n in before.base.open):
         return f"attempt {attempt} at the base was over before"
-    return None
-
-
-def _check_sweep(state: Generation, entry: Entry) -> str | None:
-    if entry.kind is not EntryKind.REWRITE:
-        said = entry.horizon is not None or entry.since is not None or entry.fence
-        return "only REWRITE sweeps, or fences janitors off" if said else None
-    since = entry.since or 0
-    if entry.objects and entry.incarnation != state.holder and since < state.fence:
-        return f"what was stored since entry {since} was declared to be orphans by entry {state.fence}"
-    if since > state.seq:
-        return f"it was stored since entry {since}, which comes later"
-    return None if entry.horizon is None else _check_horizon(state, entry, entry.horizon)
-
-
-def _check_horizon(state: Generation, entry: Entry, horizon: Horizon) -> str | None:
-    first = state.completed_seq
-    if first is None or horizon.seq < first or all(moment.seq != horizon.seq for moment in state.moments):
-        return f"entry {horizon.seq} is no moment that could be its horizon"
-    for key, offset in horizon.offsets.items():
-        position = state.positions.get(key)
-        if position is None or not state.read_through(key) or not position.base.end <= offset <= position.offset:
-            return f"{state.name_of(key)} can't have its horizon at {offset}"
-    for name in entry.replaced:
-        for part in state.objects[name].parts:
-            if state.counts(part) and part.last >= horizon.offsets.get(part.key, 0):
-                return f"{name} holds what lies beyond the horizon"
     return None
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.document_limits import LISTS
 from tandem.backup_avro.chain.entries import PartitionKey, StoredObject
-from tandem.backup_avro.chain.generation import object_problem
 from tandem.backup_avro.chain.json_codec import VERSION, Fields, canonical, dump_object, load_object, pack
+from tandem.backup_avro.chain.rewrite_rules import object_problem
 from tandem.backup_avro.errors import DamagedError
 
 

@@ -139,9 +139,15 @@ def counts_prove(newer: Generation, older: Generation, key: PartitionKey) -> boo
     """Return whether equal numbers of records in a range mean equal records: one copy's are a subset of the other's.
 
     Compaction only removes records, so a log that is read later has no other ones in a range. Not so if a sweep has
-    removed records of `older` that the log still had, or if the two scans ran at the same time.
+    removed records of `older` that the log still had, if keys were erased, or if the two scans ran at the same time.
     """
-    return key not in older.horizons and older.completed_at is not None and older.completed_at <= newer.claim.at
+    return (
+        key not in older.horizons
+        and not older.erased
+        and not newer.erased
+        and older.completed_at is not None
+        and older.completed_at <= newer.claim.at
+    )
 
 
 def find_vanished_keys(

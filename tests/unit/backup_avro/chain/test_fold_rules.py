@@ -21,8 +21,9 @@ from tandem.backup_avro.chain.entries import (
     Taint,
     sha256_hex,
 )
-from tandem.backup_avro.chain.generation import ChainError, Generation, check, object_problem
+from tandem.backup_avro.chain.generation import ChainError, Generation, check
 from tandem.backup_avro.chain.json_codec import encode_entry
+from tandem.backup_avro.chain.rewrite_rules import object_problem
 from tandem.backup_avro.chain.snapshot import dump_state
 from tandem.backup_avro.record.envelope import Envelope
 
