@@ -107,6 +107,8 @@ class Eraser:
         self._reader = ChainReader(store, pair)
         self._incarnation = f"{JANITOR}{uuid.uuid4()}"
         self._stop = threading.Event()
+        self._pasts: dict[tuple[int, int], Generation] = {}
+        """Generations as of the entries that completed checkpoints, which never change, by number and entry."""
 
     def plan(self) -> ErasurePlan:
         """Search everything. Raises DamagedError for a chain, RefusedError for a checkpoint that can't be read."""
@@ -190,7 +192,9 @@ class Eraser:
             if outcome is None or outcome.seq is None or outcome.generation not in states:
                 continue
             if until is None or now < until:
-                past = self._reader.load(outcome.generation, upto=outcome.seq)
+                place = (outcome.generation, outcome.seq)
+                past = self._pasts.get(place) or self._reader.load(outcome.generation, upto=outcome.seq)
+                self._pasts[place] = past
                 cuts.append(KeptCut(id=one.request.id, state=without_erased(past, states[outcome.generation])))
         return [states[number] for number in sorted(states)], cuts
 
