@@ -43,7 +43,7 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="erasure: blocks without the keys are dropped from a rewritten part",
         file=_OBJECT,
-        old="                    self._data += plain[block.start : block.end]\n",
+        old="                self._data += plain[block.start : block.end]\n",
         new="",
     ),
     Mistake(

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 from hypothesis import strategies as st
 
 from support.backups.build_backup import PAIR
-from support.backups.sweeping import HISTORIES, KEYS, PARTITIONS, Copy, KilledError, Op, World, key_of
+from support.backups.sweeping import HISTORIES, KEYS, PARTITIONS, Copy, KilledError, Latest, Op, World, key_of
 from tandem.backup_avro.chain.erasure import without_erased
+from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.record.current import Record, decode_body
 from tandem.backup_avro.selection.restorable_state import Selection
 from tandem.sink.encryption.key_ring import NO_KEYS, KeyRing
@@ -28,12 +29,14 @@ class ErasingWorld(World):
     """The history of a sweep's tests, with erasures. `erased`: generation number, partition and offset of records."""
 
     erased: set[tuple[int, int, int]] = field(default_factory=set)
+    touched: set[bytes] = field(default_factory=set)
     erasures: int = 0
     killed: int = 0
 
     def erase(self, key: int, kill_at: int | None, meanwhile: Iterable[Op] = ()) -> None:
         """Somebody erases a key; the run is killed at one of its puts or deletes, or other things happen meanwhile."""
         store = self.swept.store
+        self.touched.add(KEYS[key])
 
         def run(tasks: list[ErasureTask], write: bool) -> list[ErasedObject]:
             found = list(erase_all(store, wanted, tasks, write=write))
@@ -101,6 +104,17 @@ class ErasingWorld(World):
                 assert key not in self.swept.store.objects[name]
             elif name in items:
                 assert encoded(key) not in bytes(reader.fetch(items[name]))
+
+    def _restored(self, copy: Copy, states: list[Generation]) -> tuple[Latest, Latest]:
+        """As for sweeps. Which of several generations a record is taken from depends on the sweeps.
+
+        So of a key that only one of them still has, or has read again since, nothing is said where they are joined.
+        """
+        found = super()._restored(copy, states)
+        if len(states) == 1:
+            return found
+        kept, after = ({place: value for place, value in one.items() if place[1] not in self.touched} for one in found)
+        return kept, after
 
     def delete(self) -> None:
         """As for sweeps; what an erasure replaced needs no checkpoint."""

@@ -110,9 +110,14 @@ class _Erasing:
         """Search the object, and store what is left of it. Raises DamagedError, errors of keys and of the store."""
         item = self._task.item
         plain = ObjectReader(self._store).fetch(item)
-        for part in item.parts:
-            self._take(plain, part)
-        kept = write and self._records and self._parts
+        touched = [part.key.topic_id in self._task.topics and self._search(plain, part) for part in item.parts]
+        new = None
+        if write and any(touched):
+            for part, rewritten in zip(item.parts, touched, strict=True):
+                (self._rewrite if rewritten else self._copy)(plain, part)
+            if self._parts:
+                parts = tuple(self._parts)
+                new = put_object(self._store, self._name(), self._data, journal=item.journal, parts=parts)
         return ErasedObject(
             generation=self._task.folder[2],
             key=item.key,
@@ -120,36 +125,41 @@ class _Erasing:
             records=self._records,
             tombstones=self._tombstones,
             found=frozenset(self._found),
-            new=put_object(self._store, self._name(), self._data, journal=item.journal, parts=tuple(self._parts))
-            if kept
-            else None,
+            new=new,
         )
 
-    def _take(self, plain: Plain, part: Part) -> None:
+    def _search(self, plain: Plain, part: Part) -> bool:
+        """Count the records of the keys in a part; return whether there are any."""
+        before = self._records
+        for block in iter_blocks(plain, self._header, part.start, part.end):
+            body = decompress(block, self._header.codec)
+            self._count(body, [span for span, goes in self._keys.records(body, block.count) if goes])
+        return self._records > before
+
+    def _copy(self, plain: Plain, part: Part) -> None:
         """Copy a part without records of the keys."""
-        start, before = len(self._data), self._records
-        rest = OpenPart(start=start, first=-1)
-        if part.key.topic_id in self._task.topics:
-            for block in iter_blocks(plain, self._header, part.start, part.end):
-                body = decompress(block, self._header.codec)
-                marked = self._keys.records(body, block.count)
-                if not marked:
-                    self._data += plain[block.start : block.end]
-                    self._keep(rest, list(best_bodies().spans(body, block.count)), part)
-                    continue
-                kept = [span for span, goes in marked if not goes]
-                self._count(body, [span for span, goes in marked if goes])
-                if kept:
-                    records = b"".join(body[span[1] : span[12]] for span in kept)
-                    self._data += encode_block(
-                        records, len(kept), codec=self._header.codec, sync=self._header.sync, level=self._keys.level
-                    )
-                    self._keep(rest, kept, part)
-        if self._records == before:
-            del self._data[start:]
-            self._data += plain[part.start : part.end]
-            self._parts.append(replace(part, start=start, end=len(self._data), sha256=None))
-        elif rest.records:
+        start = len(self._data)
+        self._data += plain[part.start : part.end]
+        self._parts.append(replace(part, start=start, end=len(self._data), sha256=None))
+
+    def _rewrite(self, plain: Plain, part: Part) -> None:
+        """Write the other records of a part, if there are any. Blocks without records of the keys are copied."""
+        rest = OpenPart(start=len(self._data), first=-1)
+        for block in iter_blocks(plain, self._header, part.start, part.end):
+            body = decompress(block, self._header.codec)
+            marked = self._keys.records(body, block.count)
+            if not marked:
+                self._data += plain[block.start : block.end]
+                self._keep(rest, list(best_bodies().spans(body, block.count)), part)
+                continue
+            kept = [span for span, goes in marked if not goes]
+            if kept:
+                records = b"".join(body[span[1] : span[12]] for span in kept)
+                self._data += encode_block(
+                    records, len(kept), codec=self._header.codec, sync=self._header.sync, level=self._keys.level
+                )
+                self._keep(rest, kept, part)
+        if rest.records:
             self._parts.append(rest.ended(part.key, len(self._data)))
 
     @staticmethod
