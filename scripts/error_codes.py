@@ -30,7 +30,7 @@ AREAS: Final = {
     "P": "Spark sessions, reading stored records, catch-up",
     "R": "restore, rewind and export",
     "S": "store",
-    "T": "retention, sweep, compaction",
+    "T": "retention, sweep, compaction, erasure",
     "V": "verify",
 }
 
@@ -46,6 +46,7 @@ _LETTERS: Final = {
     "spark_jobs/tandem/spark_jobs/verify": "V",
     "spark_jobs/tandem/spark_jobs/retention": "T",
     "spark_jobs/tandem/spark_jobs/compaction": "T",
+    "spark_jobs/tandem/spark_jobs/erasure": "T",
     "controller": "I",
     "controller/tandem/controller/cli": "C",
     "controller/tandem/controller/cli/handover": "H",

@@ -43,8 +43,14 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="key guard: equal counts prove equal records after a sweep",
         file=_KEYS,
-        old="    return not swept and older.completed_at",
-        new="    return older.completed_at",
+        old="    return not swept and not erased",
+        new="    return not erased",
+    ),
+    Mistake(
+        name="key guard: equal counts prove equal records after an erasure",
+        file=_KEYS,
+        old="    return not swept and not erased",
+        new="    return not swept",
     ),
     Mistake(
         name="key guard: a scan long after the older copy ended proves a loss",

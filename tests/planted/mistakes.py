@@ -366,8 +366,8 @@ MISTAKES = (
     Mistake(
         name="what a checkpoint needs is deleted after a merge",
         file="sink/tandem/sink/write/merge.py",
-        old="        going = [key for key in old if not self._is_needed(key, seqs)]\n",
-        new="        going = old\n",
+        old="any(self._is_needed(one, seqs) for one in (key, *before.get(key, ())))",
+        new="key in seqs",
     ),
     Mistake(
         name="what a merge replaced is deleted at once",

@@ -193,7 +193,7 @@ MISTAKES: tuple[Mistake, ...] = (
     ),
     Mistake(
         name="a sweep forgets the codecs of batches",
-        file="spark_jobs/tandem/spark_jobs/retention/sweep_partition.py",
+        file="spark_jobs/tandem/spark_jobs/retention/rewritten.py",
         old="        self.codecs |= of.codecs\n",
         new="        self.codecs = of.codecs\n",
     ),

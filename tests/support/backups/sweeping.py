@@ -391,7 +391,7 @@ class World:
     def _restored(self, copy: Copy, states: list[Generation]) -> tuple[Latest, Latest]:
         """Return the latest record of each key, and what the group comes to that goes on where it was recorded."""
         rows = list(self._rows(copy, select(states)))
-        seen = max(states, key=lambda state: (state.at, state.number)).groups.get("g", {})
+        seen = max(states, key=lambda state: (state.moments[-1].at, state.number)).groups.get("g", {})
         committed = {key.partition: item.offset for key, item in seen.items()}
         before = [row for row in self.written if row.offset < committed.get(row.partition, 0)]
         after = [row for row in rows if row.offset >= committed.get(row.partition, 0)]

@@ -56,6 +56,7 @@ STANDS_FOR: Final[Mapping[str, str]] = {
 }
 
 #: Lines that are run nowhere here, and why.
+_ERASED: Final = "needs a topic whose keys are deleted; test_erase.py has it, and runs the same on it"
 _REWOUND: Final = "needs a topic that was damaged; test_rewind.py has it, and runs the same on it"
 NOT_RUN: Final[Mapping[str, str]] = {
     "demo": "tests/integration/install/test_demo.py runs it, as a slow test",
@@ -63,6 +64,11 @@ NOT_RUN: Final[Mapping[str, str]] = {
     "catch-up -c a.yaml --wait 1d --master spark://spark:7077 --range 5000000": (
         "needs a cluster of Spark, and a pair with scan.by: spark; test_catch_up.py has that pair"
     ),
+    "erase customers --key customer-7 --dry-run -c a.yaml": _ERASED,
+    "erase customers --keys-file left.txt --purge-versions --yes -c a.yaml -o json": _ERASED,
+    "erase customers --key customer-7 --dry-run -c tandem.yaml": _ERASED,
+    "erase customers --key customer-7 -c tandem.yaml": _ERASED,
+    "erase customers --keys-file left.txt --yes -c tandem.yaml -o json": _ERASED,
     "rewind orders --to 2026-05-04T10:00:00Z --dry-run -c a.yaml": _REWOUND,
     "rewind orders --to '2h ago' --where header.writer=job-7 -c a.yaml": _REWOUND,
     "rewind customers --to 2026-05-04T10:00:00Z --dry-run -c tandem.yaml": _REWOUND,

@@ -359,7 +359,8 @@ class Entry:
 
     A REWRITE that leaves records out names its `horizon`. One that adds objects and is not the holder's names `since`,
     the last entry of the chain when its writer began to store them (none: the first). A `fence` is a REWRITE after
-    which objects that a janitor stored before it, and has not committed, can't be committed any more.
+    which objects that a janitor stored before it, and has not committed, can't be committed any more. `erased` maps
+    objects to what holds their records without those of the keys that were erased; None if nothing is left.
     """
 
     kind: EntryKind
@@ -374,6 +375,7 @@ class Entry:
     horizon: Horizon | None = None
     since: int | None = None
     fence: bool = False
+    erased: dict[str, StoredObject | None] = field(default_factory=dict)
     positions: dict[PartitionKey, Position] = field(default_factory=dict)
     head_at: int | None = None
     skew: int | None = None

@@ -19,7 +19,6 @@ from tandem.backup_avro.chain.entries import (
     EntryKind,
     Expired,
     GroupOffset,
-    Horizon,
     Opening,
     Part,
     PartitionKey,
@@ -28,7 +27,16 @@ from tandem.backup_avro.chain.entries import (
     Taint,
     Topic,
 )
-from tandem.backup_avro.chain.object_rules import beyond_reason, name_problem, object_problem, objects_problem, was_read
+from tandem.backup_avro.chain.erasure import apply_erasure, check_erasure, forget_deleted
+from tandem.backup_avro.chain.object_rules import (
+    beyond_reason,
+    check_sweep,
+    name_problem,
+    object_problem,
+    objects_problem,
+    sweeps_sealed,
+    was_read,
+)
 from tandem.backup_avro.chain.snapshot import COMPACTED_FROM, EXPIRED, THROUGH, is_state, load_state
 from tandem.backup_avro.errors import DamagedError
 
@@ -99,6 +107,8 @@ class Generation:
     """The entry that is the oldest restorable moment, 0 if no sweep has set a horizon."""
     fence: int = 0
     """The latest entry that fenced janitors off, 0 if none did."""
+    erased: dict[str, StoredObject | None] = field(default_factory=dict)
+    """By the keys of objects that an erasure rewrote, what holds their other records, None if there are none."""
     expired: dict[PartitionKey, Expired] = field(default_factory=dict)
     """What has expired by age or size, for topics whose policy is `delete`."""
     through: dict[PartitionKey, int] = field(default_factory=dict)
@@ -269,6 +279,7 @@ class Generation:
             replaced=dict(self.replaced),
             taints=dict(self.taints),
             horizons=dict(self.horizons),
+            erased=dict(self.erased),
             expired=dict(self.expired),
             through=dict(self.through),
             compacted_from=dict(self.compacted_from),
@@ -324,6 +335,8 @@ class Generation:
             del self.objects[key]
         for key in entry.deleted:
             del self.replaced[key]
+        forget_deleted(self, entry)
+        apply_erasure(self, entry)
         self.positions.update(entry.positions)
         self.positions_seq.update(dict.fromkeys(entry.positions, entry.seq))
         for named, position in entry.positions.items():
@@ -470,7 +483,8 @@ def check(state: Generation, entry: Entry) -> None:
         or _check_writer(state, entry)
         or _check_positions(state, entry)
         or objects_problem(state, entry)
-        or _check_sweep(state, entry)
+        or check_sweep(state, entry)
+        or check_erasure(state, entry)
         or _check_clearing(state, entry)
         or _check_snapshot(state, entry)
     )
@@ -494,7 +508,7 @@ def _check_order(state: Generation, entry: Entry) -> str | None:
     if state.gone:
         return "the generation is cleared"
     over = state.sealed or state.clearing is not None or state.cleared is not None
-    if over and entry.kind not in _AFTER_SEALED and not _sweeps_sealed(state, entry):
+    if over and entry.kind not in _AFTER_SEALED and not sweeps_sealed(state, entry):
         return "nothing but CLEARING and CLEARED may follow SEALED or CLEARING"
     if entry.kind is EntryKind.SEALED and not state.complete:
         return "only a COMPLETE generation is sealed"
@@ -503,13 +517,6 @@ def _check_order(state: Generation, entry: Entry) -> str | None:
     if entry.kind is EntryKind.CLEARING and state.clearing is not None:
         return "it is being cleared already"
     return None
-
-
-def _sweeps_sealed(state: Generation, entry: Entry) -> bool:
-    """Whether a janitor sweeps a generation that is sealed and kept. The holder's own merging ends with SEALED."""
-    kept = state.sealed and state.whole
-    says = entry.horizon is not None or entry.fence
-    return kept and says and entry.kind is EntryKind.REWRITE and entry.incarnation != state.holder
 
 
 def _check_writer(state: Generation, entry: Entry) -> str | None:
@@ -554,7 +561,7 @@ def _check_folded(state: Generation) -> str | None:
     unread = next((key for key in state.compacted_from if key not in state.positions), None)
     if unread is not None:
         return f"{state.name_of(unread)} began to be compacted, and was not read so far"
-    problems = (name_problem(state, key) for key in state.replaced)
+    problems = (name_problem(state, key) for key in (*state.replaced, *state.erased))
     return next(filter(None, problems), None) or next(
         filter(None, (_check_folded_object(state, item) for item in state.objects.values())), None
     )
@@ -607,33 +614,6 @@ def _check_base(old: Base, new: Base) -> str | None:
         return "takes back that an attempt is void"
     if not all(any(low <= first and last <= high for low, high in new.done) for first, last in old.done):
         return "takes back what was done"
-    return None
-
-
-def _check_sweep(state: Generation, entry: Entry) -> str | None:
-    if entry.kind is not EntryKind.REWRITE:
-        said = entry.horizon is not None or entry.since is not None or entry.fence
-        return "only REWRITE sweeps, or fences janitors off" if said else None
-    since = entry.since or 0
-    if entry.objects and entry.incarnation != state.holder and since < state.fence:
-        return f"what was stored since entry {since} was declared to be orphans by entry {state.fence}"
-    if since > state.seq:
-        return f"it was stored since entry {since}, which comes later"
-    return None if entry.horizon is None else _check_horizon(state, entry, entry.horizon)
-
-
-def _check_horizon(state: Generation, entry: Entry, horizon: Horizon) -> str | None:
-    first = state.completed_seq
-    if first is None or horizon.seq < first or all(moment.seq != horizon.seq for moment in state.moments):
-        return f"entry {horizon.seq} is no moment that could be its horizon"
-    for key, offset in horizon.offsets.items():
-        position = state.positions.get(key)
-        if position is None or not state.read_through(key) or not position.base.end <= offset <= position.offset:
-            return f"{state.name_of(key)} can't have its horizon at {offset}"
-    for name in entry.replaced:
-        for part in state.objects[name].parts:
-            if state.counts(part) and part.last >= horizon.offsets.get(part.key, 0):
-                return f"{name} holds what lies beyond the horizon"
     return None
 
 

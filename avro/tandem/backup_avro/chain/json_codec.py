@@ -11,7 +11,6 @@ documents of restores. A claim is covered by its OPEN.
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import io
 import json
@@ -41,10 +40,10 @@ from tandem.backup_avro.chain.entries import (
     from_iso,
     iso,
 )
+from tandem.backup_avro.chain.envelope_codec import dump_envelope, load_envelope
 from tandem.backup_avro.chain.integers import is_int64, is_moment
 from tandem.backup_avro.errors import DamagedError, NewerFormatError, OversizeError
 from tandem.backup_avro.record.compression import gunzip, gzip
-from tandem.backup_avro.record.envelope import Envelope
 
 VERSION = 1
 #: Documents of at least so many bytes are compressed.
@@ -197,6 +196,7 @@ def encode_entry(entry: Entry) -> bytes:
             ("replaced", list(entry.replaced) or None),
             ("deleted", list(entry.deleted) or None),
             ("fence", entry.fence or None),
+            ("erased", dump_erased(entry.erased) or None),
             ("taints", [dump_taint(taint) for taint in entry.taints] or None),
             ("opening", entry.opening and dump_opening(entry.opening)),
             ("clearing", entry.clearing and _dump_clearing(entry.clearing)),
@@ -238,19 +238,13 @@ def dump_object(item: StoredObject) -> JsonObject:
         "parts": [_dump_part(part) for part in item.parts],
     }
     if item.envelope is not None:
-        document["envelope"] = _dump_envelope(item.envelope)
+        document["envelope"] = dump_envelope(item.envelope)
     return document
 
 
-def _dump_envelope(envelope: Envelope) -> JsonObject:
-    document: JsonObject = {
-        "key_id": envelope.key_id,
-        "chunk_size": envelope.chunk_size,
-        "data_key": base64.b64encode(envelope.data_key).decode(),
-    }
-    if envelope.wrapping_key:
-        document["wrapping_key"] = base64.b64encode(envelope.wrapping_key).decode()
-    return document
+def dump_erased(erased: Mapping[str, StoredObject | None]) -> JsonObject:
+    """Return the JSON form of what took the place of objects."""
+    return {key: None if item is None else dump_object(item) for key, item in erased.items()}
 
 
 def _dump_part(part: Part) -> JsonObject:
@@ -453,6 +447,7 @@ def decode_entry(data: bytes, where: str) -> Entry:
         horizon=None if horizon is None else load_horizon(horizon, where),
         since=fields.take_field("since", int, None),
         fence=fields.take_field("fence", bool, False),
+        erased=load_erased(fields.take_field("erased", dict, {}), where),
         positions=load_positions(fields.take_field("positions", dict, {}), where),
         head_at=fields.moment("head_at", None),
         skew=fields.take_field("skew", int, None),
@@ -491,25 +486,15 @@ def load_object(document: object, where: str) -> StoredObject:
         bytes=fields.count("bytes"),
         sha256=fields.take_field("sha256", str),
         parts=tuple(_load_part(part, where) for part in fields.take_field("parts", list)),
-        envelope=None if envelope is None else _load_envelope(envelope, where),
+        envelope=None if envelope is None else load_envelope(Fields(envelope, f"{where}: envelope"), where),
     )
     fields.refuse_other_fields()
     return item
 
 
-def _load_envelope(document: object, where: str) -> Envelope:
-    fields = Fields(document, f"{where}: envelope")
-    try:
-        envelope = Envelope(
-            key_id=fields.take_field("key_id", str),
-            chunk_size=fields.take_field("chunk_size", int),
-            data_key=base64.b64decode(fields.take_field("data_key", str), validate=True),
-            wrapping_key=base64.b64decode(fields.take_field("wrapping_key", str, ""), validate=True),
-        )
-    except ValueError as error:
-        raise DamagedError(f"{where}: an envelope has {error}", code="TDM-A020") from error
-    fields.refuse_other_fields()
-    return envelope
+def load_erased(document: JsonObject, where: str) -> dict[str, StoredObject | None]:
+    """Parse the JSON form of what took the place of objects."""
+    return {key: None if item is None else load_object(item, where) for key, item in document.items()}
 
 
 def _load_part(document: object, where: str) -> Part:

@@ -236,6 +236,11 @@ def swept_key(
     return data_key(pair, instance, generation, topic=topic, partition=partition, first=first, last=last, nonce=nonce)
 
 
+def swept_journal_key(pair: str, instance: str, generation: int, *, seq: int, nonce: str) -> str:
+    """Return the key of a journal that a janitor writes in the place of the one with this number."""
+    return journal_key(pair, instance, generation, seq=seq, nonce=f"{_SWEPT}{nonce}")
+
+
 def by_janitor(key: str) -> bool:
     """Whether a data object, or an upload of one, was written by a janitor."""
     return key.rpartition("+")[2].startswith(_SWEPT)
@@ -275,6 +280,11 @@ def partition_of(key: str) -> tuple[str, int] | None:
     """Return topic name and partition in the key of one partition's data object, None for other keys."""
     match = _PARTITION.fullmatch(key)
     return None if match is None else (match[1], int(match[2]))
+
+
+def is_journal(key: str) -> bool:
+    """Whether a key is that of a journal."""
+    return _JOURNAL.search(key) is not None
 
 
 def journal_number(key: str) -> int:

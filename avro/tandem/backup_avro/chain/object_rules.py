@@ -1,11 +1,14 @@
-"""Which data objects an entry may add, replace or delete, and with which parts, after the state that it follows."""
+"""Which data objects an entry may add, replace or delete, and with which parts, after the state that it follows.
+
+And what a janitor's entry may say, by which objects are rewritten.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from tandem.backup_avro.chain import layout
-from tandem.backup_avro.chain.entries import Entry, EntryKind, Part, Position, StoredObject
+from tandem.backup_avro.chain.entries import Entry, EntryKind, Horizon, Part, Position, StoredObject
 from tandem.backup_avro.errors import DamagedError
 
 if TYPE_CHECKING:
@@ -102,4 +105,42 @@ def _check_scanned(before: Position | None, after: Position, part: Part, attempt
     # A second writer with an outdated state (a failed pipeline of the same process) would use a number twice.
     if before is not None and attempt <= before.base.attempts and all(attempt != n for _, _, n in before.base.open):
         return f"attempt {attempt} at the base was over before"
+    return None
+
+
+def sweeps_sealed(state: Generation, entry: Entry) -> bool:
+    """Whether a janitor sweeps a generation that is sealed and kept. The holder's own merging ends with SEALED.
+
+    Keys are erased also from one of which a part is cleared, but not while it is being cleared.
+    """
+    kept = state.sealed and (state.whole or (bool(entry.erased) and state.clearing is None))
+    says = entry.horizon is not None or entry.fence or bool(entry.erased)
+    return kept and says and entry.kind is EntryKind.REWRITE and entry.incarnation != state.holder
+
+
+def check_sweep(state: Generation, entry: Entry) -> str | None:
+    """Return what is wrong with the horizon, the fence or the age of the objects of an entry; None if nothing is."""
+    if entry.kind is not EntryKind.REWRITE:
+        said = entry.horizon is not None or entry.since is not None or entry.fence
+        return "only REWRITE sweeps, or fences janitors off" if said else None
+    since = entry.since or 0
+    if (entry.objects or entry.erased) and entry.incarnation != state.holder and since < state.fence:
+        return f"what was stored since entry {since} was declared to be orphans by entry {state.fence}"
+    if since > state.seq:
+        return f"it was stored since entry {since}, which comes later"
+    return None if entry.horizon is None else _check_horizon(state, entry, entry.horizon)
+
+
+def _check_horizon(state: Generation, entry: Entry, horizon: Horizon) -> str | None:
+    first = state.completed_seq
+    if first is None or horizon.seq < first or all(moment.seq != horizon.seq for moment in state.moments):
+        return f"entry {horizon.seq} is no moment that could be its horizon"
+    for key, offset in horizon.offsets.items():
+        position = state.positions.get(key)
+        if position is None or not state.read_through(key) or not position.base.end <= offset <= position.offset:
+            return f"{state.name_of(key)} can't have its horizon at {offset}"
+    for name in entry.replaced:
+        for part in state.objects[name].parts:
+            if state.counts(part) and part.last >= horizon.offsets.get(part.key, 0):
+                return f"{name} holds what lies beyond the horizon"
     return None

@@ -16,6 +16,7 @@ from tandem.backup_avro.chain.integers import is_int64, is_moment
 from tandem.backup_avro.chain.json_codec import (
     Fields,
     canonical,
+    dump_erased,
     dump_group,
     dump_horizon,
     dump_object,
@@ -24,6 +25,7 @@ from tandem.backup_avro.chain.json_codec import (
     dump_positions,
     dump_taint,
     dump_topic,
+    load_erased,
     load_group,
     load_horizon,
     load_ints,
@@ -80,6 +82,7 @@ def items_of(state: Generation) -> Iterator[bytes]:
         for group in groups.values():
             yield canonical(dump_group(group))
     yield from map(canonical, state.replaced)
+    yield from (canonical(one) for one in dump_erased(state.erased).values())
 
 
 def _frame(state: Generation) -> JsonObject:
@@ -103,6 +106,8 @@ def _frame(state: Generation) -> JsonObject:
         document["horizon"] = dump_horizon(Horizon(seq=state.horizon_seq, offsets=state.horizons))
     if state.fence:
         document["fence"] = state.fence
+    if state.erased:
+        document["erased"] = dump_erased(state.erased)
     if state.expired:
         document[EXPIRED] = {
             "offsets": dump_offsets({key: item.offset for key, item in state.expired.items()}),
@@ -143,6 +148,7 @@ def load_state(document: JsonObject, where: str) -> dict[str, Any]:
         "moments": [_moment(item, where) for item in fields.take_field("moments", list)],
         "earlier_snapshot": fields.take_field("snapshot", int),
         "fence": fields.count("fence", 0),
+        "erased": load_erased(fields.take_field("erased", dict, {}), where),
         "expired": _expired(expired, where) if expired else {},
         "unrecorded": load_reasons(fields.take_field("unrecorded", dict, {}), where),
         "through": load_offsets(fields.take_field(THROUGH, dict, {}), where),

@@ -208,6 +208,7 @@ def with_objects_of(past: Generation, now: Generation, *, since: int | None = No
         past,
         objects=now.objects,
         replaced=now.replaced,
+        erased=now.erased,
         horizons=now.horizons,
         horizon_seq=now.horizon_seq,
         expired=now.expired,

@@ -162,10 +162,12 @@ def counts_prove(newer: Generation, older: Generation, key: PartitionKey) -> boo
     """Return whether equal numbers of records in a range mean equal records: one copy's are a subset of the other's.
 
     Compaction only removes records, so a log that is read later has no other ones in a range. Not so if a sweep has
-    removed records of `older` that the log still had, by key or by age, or if the two scans ran at the same time.
+    removed records of `older` that the log still had, by key or by age, if keys were erased, or if the two scans ran at
+    the same time.
     """
     swept = key in older.horizons or key in older.expired
-    return not swept and older.completed_at is not None and older.completed_at <= newer.claim.at
+    erased = older.erased or newer.erased
+    return not swept and not erased and older.completed_at is not None and older.completed_at <= newer.claim.at
 
 
 def find_vanished_keys(

@@ -59,6 +59,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "verify": "Check chains, checksums and records.",
     "drill": "Rehearse a restore in scratch topics, and keep the result.",
     "retention": "Plan, or carry out, the deletion of expired data.",
+    "erase": "Take all records of some keys out of every copy.",
     "release": "Release data that the cluster no longer has.",
     "policy": "Print the rights that each role needs.",
     "signing-key": "Make keys that sign a backup, and show them.",
@@ -71,7 +72,7 @@ FOLDERS: Final[Mapping[str, tuple[str, ...]]] = {
     "handover": ("failover", "reinit", "pause", "resume", "checkpoint"),
     "inspect": ("list", "status", "wait", "check", "describe", "history", "report", "coordination", "records"),
     "keys": ("keys", "signing-key", "policy"),
-    "maintain": ("catch-up", "verify", "retention", "release"),
+    "maintain": ("catch-up", "verify", "retention", "erase", "release"),
     "restore": ("restore", "rewind", "export", "drill"),
     "run": ("run", "config", "sandbox", "demo"),
 }

@@ -111,7 +111,9 @@ class HistoryRecorder:
             parts.append(f"checkpoint {entry.checkpoint}")
         if entry.clearing is not None:
             parts.append(self._clearing(entry.clearing, done=entry.kind is EntryKind.CLEARED))
-        if entry.kind is EntryKind.REWRITE:
+        if entry.erased:
+            parts.append(f"{len(entry.erased)} objects were rewritten without them")
+        elif entry.kind is EntryKind.REWRITE:
             parts.append(f"{len(entry.objects)} objects in place of {len(entry.replaced)}")
         return "; ".join(parts) or None
 

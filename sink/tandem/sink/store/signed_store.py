@@ -20,6 +20,7 @@ from tandem.backup_avro.chain.signatures import Signer, Trust
 from tandem.backup_avro.errors import ConfigError, OversizeError
 from tandem.sink.encryption.key_ring import keys_of
 from tandem.sink.process import log
+from tandem.sink.store.former_versions import FormerVersions, versions_of
 from tandem.sink.store.object_store import ObjectInfo, ObjectStore, PutResult, UploadInfo
 from tandem.sink.store.store_settings import StoreAccess
 
@@ -74,6 +75,11 @@ class SignedStore:
     def url(self) -> str:
         """See ObjectStore."""
         return self._inner.url
+
+    @property
+    def versions(self) -> FormerVersions | None:
+        """The former versions of the store's objects."""
+        return versions_of(self._inner)
 
     def signer(self) -> Signer | None:
         """Return the signer, None if documents are not signed. Raises ConfigError for a key that can't be used."""

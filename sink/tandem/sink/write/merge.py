@@ -81,6 +81,7 @@ class _Job:
     topics: dict[str, Topic]
     header: bytes
     replaced: dict[str, int]
+    erased: dict[str, StoredObject | None]
 
 
 class Merger:
@@ -158,7 +159,7 @@ class Merger:
         """Merge once; return whether there may be more."""
         job = self._call_committer(self._next_job, mine=Exception)
         assert isinstance(job, _Job)
-        self._try_sweep(job.replaced)
+        self._try_sweep(job)
         if job.merge is None:
             return False
         try:
@@ -206,6 +207,7 @@ class Merger:
             topics=dict(state.topics),
             header=encode_header(codec=Codec(state.opening.codec), sync=bytes.fromhex(state.opening.sync)),
             replaced=dict(state.replaced),
+            erased=dict(state.erased),
         )
 
     def _plan(self, state: Generation) -> Merge | None:
@@ -312,11 +314,11 @@ class Merger:
 
     # --- deleting -----------------------------------------------------------------------------------------------------
 
-    def _try_sweep(self, replaced: dict[str, int]) -> None:
+    def _try_sweep(self, job: _Job) -> None:
         """Sweep; if that fails, merging goes on: without merging the chain and its state grow without end."""
         before, self.trouble = self.trouble, None
         try:
-            self._sweep(replaced)
+            self._sweep(job)
         except TransientError as error:
             _LOG.warning("could not delete what merging replaced, trying again", error=error)
         except TandemError as error:
@@ -324,10 +326,10 @@ class Merger:
             if before is None:
                 _LOG.warning("cannot delete what merging replaced", error=error)
 
-    def _sweep(self, replaced: dict[str, int]) -> None:
+    def _sweep(self, job: _Job) -> None:
         """Delete replaced objects after their grace time, unless a pin keeps them. The next REWRITE records it."""
         now = now_ms(self._store)
-        old = [key for key, at in replaced.items() if now - at > self._rules.grace_ms and key not in self._deleted]
+        old = [key for key, at in job.replaced.items() if now - at > self._rules.grace_ms and key not in self._deleted]
         if not old:
             return
         found = pins.list_pins(self._store, self._claim.pair, known=self._known_pins)
@@ -336,7 +338,13 @@ class Merger:
         if not all(map(self._is_known, holding)):
             return
         seqs = sorted(self._seqs.values())
-        going = [key for key in old if not self._is_needed(key, seqs)]
+        before = _erased_from(job.erased)
+        # A checkpoint that needs an object needs what an erasure left of it, and that one no more.
+        going = [
+            key
+            for key in old
+            if key in job.erased or not any(self._is_needed(one, seqs) for one in (key, *before.get(key, ())))
+        ]
         for at in range(0, len(going), _AT_ONCE):
             batch = going[at : at + _AT_ONCE]
             self._store.delete(batch)
@@ -374,6 +382,15 @@ class Merger:
         if len(self._seqs) < len(before):
             lowest = min(self._seqs.values(), default=math.inf)
             self._present = {key: seen for key, seen in self._present.items() if seen[1] >= lowest}
+
+
+def _erased_from(erased: dict[str, StoredObject | None]) -> dict[str, list[str]]:
+    """Return the keys of the objects that each object took the place of, by its key."""
+    found: dict[str, list[str]] = {}
+    for old, new in erased.items():
+        if new is not None:
+            found.setdefault(new.key, []).append(old)
+    return found
 
 
 class _StoppedError(Exception):

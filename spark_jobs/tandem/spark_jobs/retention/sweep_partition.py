@@ -30,12 +30,12 @@ from tandem.backup_avro.record.container import (
 )
 from tandem.backup_avro.record.record_spans import Span
 from tandem.sink.encryption.key_ring import keys_of
-from tandem.sink.encryption.objects import ObjectBytes, Plain, new_seal, open_object, read_parts, stored_object
+from tandem.sink.encryption.objects import Plain, open_object, read_parts
 from tandem.sink.store import ObjectMissingError, ObjectStore
-from tandem.sink.store.object_store import put_new
 from tandem.sink.transcode.implementation_choice import best_bodies
 from tandem.spark_jobs.compaction.key_hash import key_fingerprint
 from tandem.spark_jobs.reading.object_reader import MissingObjectError, check_bytes, get_whole, header_of
+from tandem.spark_jobs.retention.rewritten import OpenPart, put_object
 from tandem.spark_jobs.retention.sweep_plan import SweepPiece, SweepTask
 
 _GOES: Final = ord("1")
@@ -332,7 +332,7 @@ class _Writer:
         self._stored: list[StoredObject] = []
         self._body: list[bytes] = []
         self._body_bytes = 0
-        self._part: _OpenPart | None = None
+        self._part: OpenPart | None = None
 
     def copy(self, blocks: Iterator[tuple[Plain, ContainerBlock, bytes]], masks: Sequence[int], part: Part) -> None:
         """Copy the blocks of a part without removed records; untouched blocks are copied as they are, unless small."""
@@ -345,7 +345,7 @@ class _Writer:
             if not kept:
                 continue
             if self._part is None:
-                self._part = _OpenPart(start=len(self._data), first=kept[0][2])
+                self._part = OpenPart(start=len(self._data), first=kept[0][2])
             self._part.add(kept, part)
             if whole:
                 self._data += data[block.start : block.end]
@@ -386,66 +386,11 @@ class _Writer:
             last=self._parts[-1].last,
             nonce=secrets.token_hex(8),
         )
-        seal = new_seal(self._store, key)
-        canvas = ObjectBytes(seal, key=key, size=len(self._data))
-        canvas.write(self._data)
-        parts, self._data, self._parts = tuple(self._parts), bytearray(self._header), []
-        data = canvas.finish()
-        put_new(self._store, key, data)
-        self._stored.append(stored_object(data, key=key, journal=False, parts=parts, seal=seal))
+        data, parts = self._data, tuple(self._parts)
+        self._data, self._parts = bytearray(self._header), []
+        self._stored.append(put_object(self._store, key, data, journal=False, parts=parts))
 
     def finish(self) -> list[StoredObject]:
         """Store the last object and return all objects."""
         self._end_object()
         return self._stored
-
-
-@dataclass(slots=True)
-class _OpenPart:
-    """A part that is being written."""
-
-    start: int
-    first: int
-    last: int = -1
-    records: int = 0
-    tombstones: int = 0
-    min_timestamp: int = 0
-    max_timestamp: int = 0
-    scan: int | None = None
-    largest: int | None = 0
-    uncompressed: int = 0
-    codecs: int = 0
-
-    def add(self, kept: Sequence[Span], of: Part) -> None:
-        """Add records of a part, at least one, in their order."""
-        times = [span[3] for span in kept]
-        low, high = min(times), max(times)
-        self.min_timestamp = min(self.min_timestamp, low) if self.records else low
-        self.max_timestamp = max(self.max_timestamp, high) if self.records else high
-        self.last = kept[-1][2]
-        self.records += len(kept)
-        self.uncompressed += sum(span[12] - span[1] for span in kept)
-        self.codecs |= of.codecs
-        self.tombstones += sum(span[8] < 0 for span in kept)
-        self.scan = of.scan if self.scan is None else max(self.scan, of.scan or 0)
-        if of.largest is None or self.largest is None:
-            self.largest = None
-        elif of.largest > self.largest:
-            self.largest = of.largest
-
-    def ended(self, key: PartitionKey, end: int) -> Part:
-        return Part(
-            key=key,
-            first=self.first,
-            last=self.last,
-            records=self.records,
-            tombstones=self.tombstones,
-            min_timestamp=self.min_timestamp,
-            max_timestamp=self.max_timestamp,
-            start=self.start,
-            end=end,
-            scan=self.scan,
-            largest=self.largest,
-            uncompressed=self.uncompressed,
-            codecs=self.codecs,
-        )

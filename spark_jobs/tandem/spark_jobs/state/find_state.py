@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from tandem.backup_avro.chain.entries import Mark, iso
+from tandem.backup_avro.chain.erasure import without_erased
 from tandem.backup_avro.chain.generation import Generation, Moment
 from tandem.backup_avro.chain.signatures import SignatureError
 from tandem.backup_avro.documents.checkpoint import Checkpoint, why_unrestorable
@@ -200,7 +201,7 @@ def _entry(
 
 
 def named_cut(reader: ChainReader, checkpoint_id: str, *, upto: int | None = None) -> FoundState:
-    """Find a checkpoint in its generation as of the entry that completed it, without any later entry.
+    """Find a checkpoint in its generation as of the entry that completed it, without any later entry but erasures.
 
     The checkpoint's objects are kept until its `keep_until`. After that merging no longer spares them, and its records
     are read from the objects that exist now, or as of entry `upto` if a run rests on that entry. The reader must have
@@ -211,11 +212,13 @@ def named_cut(reader: ChainReader, checkpoint_id: str, *, upto: int | None = Non
     assert outcome is not None
     assert outcome.generation is not None
     past = reader.load(outcome.generation, upto=outcome.seq)
+    present = reader.load(outcome.generation, upto=upto)
     keep_until = found.request.keep_until
     basis = None
     if keep_until is not None and now_ms(reader.store) >= keep_until:
-        present = reader.load(outcome.generation, upto=upto)
         past, basis = moments.with_objects_of(past, present), {present.number: present.seq}
+    elif present.erased:
+        past, basis = without_erased(past, present), {present.number: present.seq}
     return FoundState(generations=[past], basis=basis, cut=found.request.cut)
 
 

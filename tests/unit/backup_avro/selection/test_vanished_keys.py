@@ -350,7 +350,7 @@ def test_the_first_copy_that_proves_losses_is_compared() -> None:
 
 
 def test_counts_prove_nothing_after_a_sweep_or_beside_another_scan() -> None:
-    """A swept copy may lack what the log still has, and scans that run at the same time may each have more."""
+    """Of a swept copy, or one that was erased from, records are gone; scans at the same time may each have more."""
     older, newer = sealed(), covering()
     newer.claim = replace(newer.claim, at=older.completed_at or 0)
     assert counts_prove(newer, older, K)
@@ -359,3 +359,8 @@ def test_counts_prove_nothing_after_a_sweep_or_beside_another_scan() -> None:
     newer.claim = replace(newer.claim, at=older.completed_at or 0)
     older.horizons[K] = 5
     assert not counts_prove(newer, older, K)
+    del older.horizons[K]
+    for erased in (older, newer):
+        erased.erased["x.avro"] = None
+        assert not counts_prove(newer, older, K)
+        erased.erased.clear()

@@ -109,7 +109,7 @@ _MISTAKES: dict[str, tuple[list[Op], list[tuple[object, str, object]]]] = {
     ),
     "what was taken for orphans is committed after all": (
         [*_BEGIN, *_AGAIN, (*_NOW, (("tidy",),))],
-        [(generation, "_check_sweep", lambda *_: None)],
+        [(generation, "check_sweep", lambda *_: None)],
     ),
     "a tombstone goes that a recorded group has not read": (
         [*_BEGIN, ("consume", 0, 0), *_DIED, _NOW],

@@ -41,6 +41,7 @@ from tandem.controller.status.overview import Overview
 from tandem.controller.status.pair_list import Pairs
 from tandem.spark_jobs.catch_up.job import CatchUpResult
 from tandem.spark_jobs.connector import verify_files
+from tandem.spark_jobs.erasure.erasure_job import ErasureReport
 from tandem.spark_jobs.restore.groups.restore_groups import RestoreGroups, RestoreGroupsRolledBack
 from tandem.spark_jobs.restore.prepare.prepare import RestorePlanDocument
 from tandem.spark_jobs.rewind.rewind_plan import RewindPlan, RewindReport
@@ -78,6 +79,7 @@ DOCUMENTS: Final[Mapping[str, tuple[tuple[str, type], ...]]] = {
     "verify": (("Verify", verify_plan.VerifyResult), ("Verify", verify_files.FilesResult), ("Verify", CompareResult)),
     "drill": (("Drill", DrillDocument),),
     "retention": (("Retention", RetentionDocument),),
+    "erase": (("Erasure", ErasureReport),),
     "release": (("Release", ReleaseDocument),),
     "policy s3": (("S3Policy", S3Policy),),
     "policy bucket": (("S3Policy", S3Policy),),

@@ -49,6 +49,7 @@ from tandem.sink.store.s3.answers import (
 from tandem.sink.store.s3.client import ChecksumError, S3Caller
 from tandem.sink.store.s3.error_answers import error_of
 from tandem.sink.store.s3.multipart import MultipartPut, abort_upload, crc32c_of
+from tandem.sink.store.s3.versions import S3Versions
 from tandem.sink.store.store_settings import StoreAccess
 
 _T = TypeVar("_T")
@@ -98,6 +99,11 @@ class S3Store:
     def url(self) -> str:
         """The root as the user wrote it."""
         return self._url
+
+    @property
+    def versions(self) -> S3Versions:
+        """The former versions of objects: none where versioning was never on."""
+        return S3Versions(self._caller, self._bucket, self._root)
 
     def put_if_absent(self, key: str, body: bytes | bytearray | memoryview) -> PutResult:
         """Create `key` unless it exists."""

@@ -1,0 +1,151 @@
+"""`tandem erase`: take all records of some keys out of every generation and checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tandem.backup_avro.errors import ConfigError, ExitCode, RefusedError
+from tandem.controller.cli.inspect.records import key_bytes
+from tandem.controller.cli.options.consent import consent
+from tandem.controller.cli.options.invocation import ConfigOption, SetOption, load
+from tandem.controller.cli.options.key_format import KeyFormat
+from tandem.controller.cli.options.spark_master import MasterOption
+from tandem.controller.cli.output import output
+from tandem.controller.cli.output.examples import examples
+from tandem.controller.cli.output.output import OutputFormat, OutputOption
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tandem.controller.config import Config
+    from tandem.spark_jobs.erasure.erase_object import SearchedKeys
+    from tandem.spark_jobs.erasure.live_keys import LiveKeys
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+_MOST_BYTES = 64 << 20
+
+
+@app.command(
+    epilog=examples(
+        "tandem erase customers --key customer-7 --dry-run -c a.yaml",
+        "tandem erase customers --keys-file left.txt --purge-versions --yes -c a.yaml -o json",
+    )
+)
+def erase(
+    context: typer.Context,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic, also one that was deleted.")],
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+    *,
+    key: Annotated[
+        list[str] | None, typer.Option("--key", metavar="KEY", help="A key to erase; may be repeated.")
+    ] = None,
+    keys_file: Annotated[
+        Path | None,
+        typer.Option("--keys-file", metavar="FILE", help="A file with a key in each line, written as --key is."),
+    ] = None,
+    key_format: Annotated[KeyFormat, typer.Option("--key-format", help="How the keys are written.")] = KeyFormat.UTF8,
+    skip_live: Annotated[
+        bool, typer.Option("--skip-live", help="Don't read the live topic to see whether it still has the keys.")
+    ] = False,
+    despite_live: Annotated[
+        bool,
+        typer.Option("--despite-live", help="Erase though the live topic has the keys: a turn reads them again."),
+    ] = False,
+    purge_versions: Annotated[
+        bool,
+        typer.Option(
+            "--purge-versions",
+            help="In a versioned bucket, also delete former versions of the topic's deleted objects and of journals.",
+        ),
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and change nothing.")] = False,
+    master: MasterOption = "local[*,4]",
+    output_: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Erase all records of some keys from every generation and checkpoint: search, show the plan, ask, rewrite, prove.
+
+    Values and tombstones go. Every moment stays restorable, without these keys; that can't be taken back. Write the
+    tombstones to the live topic first: a key that it still has is refused, as the next turn would bring it back. Safe
+    beside running instances. A run that was interrupted is repeated by giving the same command again.
+
+    Exit code 0 if a last search found nothing, 3 if something is left: a generation that is still being read or
+    cleared, an object that can't be read, a reader's pin; run it again then. 5 if it is refused: the live topic has
+    keys, or there is no terminal and no --yes.
+    """
+    from tandem.controller.cli.maintain.erase_view import describe, show, tell  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.controller.instance.wiring import store_settings  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.erasure.erase_object import SearchedKeys  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.erasure.erasure_job import ErasureJob  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.reading.object_reader import StoreAddress, require_pair  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.spark.session import session  # noqa: PLC0415 - likewise
+
+    settings = load(context, config, overrides)
+    wanted = SearchedKeys(keys=_keys(key or (), keys_file, key_format), level=settings.object.compression_level)
+    address = StoreAddress(root=settings.store.root, settings=store_settings(settings))
+    require_pair(address, settings.pair)
+    with session(master, name=f"tandem erase {topic}") as spark:
+        live = None if skip_live else _live(spark, settings, topic, wanted)
+        if live is not None and live.values:
+            _refuse_live(topic, live, refused=not (despite_live or dry_run))
+        output.note(f"searching {settings.store.root}, pair {settings.pair}, for {len(wanted.keys):,} keys on {master}")
+        job = ErasureJob(spark, address, settings.pair, topic, wanted)
+        report = job.plan(live)
+        if dry_run or not (report.plan.due or (purge_versions and report.versions.versions)):
+            show(report, output_)
+            if report.plan.left or report.plan.errors:
+                raise typer.Exit(ExitCode.UNHEALTHY)
+            return
+        describe(report, output_, purge=purge_versions)
+        consent(f"Erase {report.plan.records:,} records of {topic} for good?", yes=yes)
+        report = job.carry_out(report, purge=purge_versions, tell=tell)
+    show(report, output_)
+    if report.result is None or not report.result.clean or (purge_versions and report.versions.error is not None):
+        raise typer.Exit(ExitCode.UNHEALTHY)
+
+
+def _keys(texts: list[str] | tuple[()], file: Path | None, form: KeyFormat) -> frozenset[bytes]:
+    """Return the stored bytes of all keys. ConfigError if there is none, or one is not in the format."""
+    found = {key_bytes(text, form) for text in texts}
+    if file is not None:
+        try:
+            with file.open("rb") as opened:
+                data = opened.read(_MOST_BYTES + 1)
+        except OSError as error:
+            raise ConfigError(
+                f"--keys-file {file}: {error.strerror}", code="TDM-T013", remedy="name a file that can be read"
+            ) from None
+        if len(data) > _MOST_BYTES:
+            raise ConfigError(
+                f"--keys-file {file} has more than 64 MiB", code="TDM-T014", remedy="erase the keys in several runs"
+            )
+        lines = data.decode("utf-8", "surrogateescape").split("\n")
+        found |= {key_bytes(line.removesuffix("\r"), form) for line in lines if line.removesuffix("\r")}
+    if not found:
+        raise ConfigError("no key is named", code="TDM-T015", remedy="add --key KEY, or --keys-file FILE")
+    return frozenset(found)
+
+
+def _live(spark: SparkSession, settings: Config, topic: str, wanted: SearchedKeys) -> LiveKeys | None:
+    from tandem.spark_jobs.erasure.live_keys import search_live_topic  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress  # noqa: PLC0415 - likewise
+
+    output.note(f"reading the live topic {topic}")
+    cluster = ClusterAddress(props=dict(settings.kafka.reveal()), batch_limit=settings.memory.largest_batch)
+    return search_live_topic(spark, cluster, topic, wanted)
+
+
+def _refuse_live(topic: str, live: LiveKeys, *, refused: bool) -> None:
+    text = f"the live topic {topic} still has values of {live.values:,} of the keys: a turn would bring them back"
+    if refused:
+        raise RefusedError(
+            text,
+            code="TDM-T016",
+            remedy="write their tombstones first; or erase the present copies all the same with --despite-live",
+        )
+    output.warn(text)

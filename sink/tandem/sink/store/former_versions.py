@@ -1,0 +1,43 @@
+"""What a store keeps of objects that were deleted: only buckets with versioning do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormerVersion:
+    """A version of a key that is not its present object, or a marker (of 0 bytes) that hides one."""
+
+    key: str
+    id: str
+    size: int
+
+
+class FormerVersions(Protocol):
+    """Lists and deletes former versions. Both may raise StoreDeniedError and the other errors of a store."""
+
+    def list_former(self, prefix: str) -> Iterator[FormerVersion]:
+        """Yield the former versions of the keys below a prefix."""
+        ...
+
+    def delete_former(self, versions: Sequence[FormerVersion]) -> None:
+        """Delete versions for good."""
+        ...
+
+
+@runtime_checkable
+class StoreWithVersions(Protocol):
+    """A store that may keep former versions; None where it keeps none."""
+
+    @property
+    def versions(self) -> FormerVersions | None:
+        """What lists and deletes them."""
+        ...
+
+
+def versions_of(store: object) -> FormerVersions | None:
+    """Return the former versions of a store; None if it keeps none."""
+    return store.versions if isinstance(store, StoreWithVersions) else None

@@ -1,0 +1,87 @@
+"""`tandem erase` on Spark in a bucket with versioning: what stays hidden there is counted, and purged on request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pytest
+from support.backups.build_backup import PAIR, Backup, TopicSpec, records
+from support.clusters.role_clients import client_of
+from support.pairs.instances import store_settings
+
+from tandem.controller.sandbox.s3 import S3Server
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.former_versions import versions_of
+from tandem.spark_jobs.erasure.erase_object import SearchedKeys
+from tandem.spark_jobs.erasure.erasure_job import ErasureJob
+from tandem.spark_jobs.reading.object_reader import StoreAddress
+from tandem.spark_jobs.verify.verify_objects import VerifyRequest, verify_objects
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
+
+TOPICS = [TopicSpec("orders", 2), TopicSpec("other")]
+
+
+@pytest.fixture
+def versioned(s3: S3Server) -> Iterator[tuple[StoreAddress, Any, str]]:
+    """A bucket with versioning, and its owner's client."""
+    bucket = f"versions-{uuid4().hex[:8]}"
+    client = client_of(s3, s3.key)
+    client.create_bucket(Bucket=bucket)
+    client.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
+    yield StoreAddress(root=f"s3://{bucket}/backup", settings=store_settings(s3)), client, bucket
+    client.close()
+
+
+def hidden(client: Any, bucket: str) -> list[tuple[str, str]]:
+    """Key and kind of all that a listing of objects does not show."""
+    pages = list(client.get_paginator("list_object_versions").paginate(Bucket=bucket))
+    return sorted(
+        [(one["Key"], "version") for page in pages for one in page.get("Versions", ()) if not one["IsLatest"]]
+        + [(one["Key"], "marker") for page in pages for one in page.get("DeleteMarkers", ())]
+    )
+
+
+def test_former_versions_are_counted_and_purged(spark: SparkSession, versioned: tuple[StoreAddress, Any, str]) -> None:
+    """Only those of the topic's deleted objects and of journals; then not even the bucket's owner finds them."""
+    address, client, bucket = versioned
+    store = address.open()
+    backup = Backup.claim(store, topics=TOPICS)
+    for first in (0, 30):
+        backup.commit([r for n in (0, 1) for r in records("orders", n, range(first, first + 20), keys=10)])
+        backup.commit(records("orders", 0, range(first + 20, first + 22), keys=10), journal=True)
+        backup.commit(records("other", 0, range(first, first + 5)))
+    backup.complete()
+    lost = backup.put_object([(("other", 0), records("other", 0, range(90, 95)), None)], journal=False)
+    store.delete([lost.key])
+
+    keys = SearchedKeys(keys=frozenset({b"key-0", b"key-3"}))
+    job = ErasureJob(spark, address, PAIR, "orders", keys)
+    plan = job.plan(None)
+    assert (plan.plan.records, plan.plan.found, plan.versions.versions) == (2 * 2 * 2 * 2 + 2, 2, 0)
+    report = job.carry_out(plan, purge=False)
+    assert report.result is not None
+    assert report.result.clean
+    rewritten = len(ChainReader(store, PAIR).load(1).erased)
+    assert rewritten == 6
+    assert (report.versions.versions, report.versions.error) == (2 * rewritten, None)
+    assert report.versions.bytes > 0
+    found = [name for name, _ in hidden(client, bucket) if "/other/" not in name and ".avro" in name]
+    assert len(found) == 2 * rewritten
+    assert versions_of(store) is not None
+
+    job = ErasureJob(spark, address, PAIR, "orders", keys)
+    plan = job.plan(None)
+    assert not plan.plan.due
+    report = job.carry_out(plan, purge=True)
+    assert (report.versions.versions, report.versions.deleted) == (0, 2 * rewritten)
+    left = {name.partition("/topics/")[2].partition("/")[0] for name, _ in hidden(client, bucket) if ".avro" in name}
+    assert left == {"other"}
+    result = verify_objects(spark, VerifyRequest(address=address, pair=PAIR))
+    assert result.clean
+    assert result.generations[0].records == 2 * (40 + 2 + 5) - 18
