@@ -22,7 +22,7 @@ from tandem.spark_jobs.restore.load.record_stream import GivenUnits
 from tandem.spark_jobs.restore.merge_source import MergeLimits, MergePlan, MergeTopic
 from tandem.spark_jobs.restore.plan.partitioner import Partitioner
 from tandem.spark_jobs.restore.plan.record_changes import RecordChanges
-from tandem.spark_jobs.restore.sorted_load import LoadCalls, load_sorted
+from tandem.spark_jobs.restore.sorted_load import LoadCalls, load_small, load_sorted
 from tandem.spark_jobs.spark.shuffle import shuffle_here
 
 #: A slice of a few records, and messages of one or two.
@@ -123,6 +123,12 @@ class MergedTarget:
         """Load, or go on with it. KilledError when no more units are allowed."""
         tasks = [cast("LoadTask", SimpleNamespace(number=number)) for number in range(topic.count)]
         load_sorted(topic, plan, [tasks[::2], tasks[1::2]], LoadCalls(self._load, self._results), shuffle=shuffle_here)
+
+    def load_small(self, topic: MergeTopic, plan: MergePlan) -> None:
+        """Load each target partition by itself, as one slice."""
+        for number in range(topic.count):
+            task = cast("LoadTask", SimpleNamespace(number=number))
+            assert len(list(load_small(topic, replace(plan, cuts=()), task, self._load))) == 1
 
     def _results(self, found: Iterable[Any]) -> list[Any]:
         if not self.fails_after:

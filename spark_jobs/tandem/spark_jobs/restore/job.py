@@ -54,7 +54,7 @@ from tandem.spark_jobs.restore.prepare.loading_config import LoadingConfig, want
 from tandem.spark_jobs.restore.prepare.prepare import PreparedRestore, check_consent, prepare_restore
 from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
 from tandem.spark_jobs.restore.report import RestoreListener, RestoreReport, TopicReport
-from tandem.spark_jobs.restore.sorted_load import LoadCalls, as_one, load_sorted
+from tandem.spark_jobs.restore.sorted_load import LoadCalls, as_one, load_sorted, refuse_unless_whole
 from tandem.spark_jobs.spark.job_progress import thread_beside
 from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
 from tandem.spark_jobs.spark.session import encrypts_disks, require_encrypted_disks
@@ -350,7 +350,13 @@ class _RestoreRun:
         found: list[object] = []
         for topic_id, (topic, plan) in self._merges.items():
             queues = dealt([task for task in tasks if task.topic_id == topic_id])
-            found += load_sorted(topic, plan, queues, _MERGING, shuffle=shuffle)
+            if plan.cuts or not topic.small:
+                found += load_sorted(topic, plan, queues, _MERGING, shuffle=shuffle)
+                continue
+            given = context.parallelize([(topic, plan, queue) for queue in queues], len(queues))
+            loaded = worker_calls.results_of(given.flatMap(logged(worker_calls.load_small)).collect())
+            refuse_unless_whole(topic, plan, loaded)
+            found += loaded
         tasks = [task for task in tasks if task.topic_id not in self._merges]
         large = [task for task in tasks if encrypted and task.shape.latest and task.records > _MOST_IN_MEMORY]
         taken = {(task.topic_id, task.number) for task in large}

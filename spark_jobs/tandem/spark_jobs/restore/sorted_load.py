@@ -84,14 +84,27 @@ def load_sorted(
         ShuffleStage(partitions=topic.count * shared.slices, work=load_slice),
     )
     shuffle(shared, stages, Waves(partitions=order, ended=ended))
-    there = sum(item.records + item.left_out for item in done.values())
+    refuse_unless_whole(topic, plan, done.values())
+    return list(done.values())
+
+
+def load_small(topic: MergeTopic, plan: MergePlan, task: LoadTask, load: Load) -> Iterator[Any]:
+    """Load one target partition of a small topic, which is one slice; all source partitions are read for it here."""
+    shared = _SortedLoad(topic=topic, plan=plan, tasks={task.number: task}, load=load)
+    sent = (message for number in range(len(topic.sources)) for message in send_records(shared, number, iter(())))
+    mine = (records for to, records in sent if to == task.number)
+    return (result for _, result in load_slice(shared, task.number, mine))
+
+
+def refuse_unless_whole(topic: MergeTopic, plan: MergePlan, results: Iterable[LoadResult]) -> None:
+    """Raise DamagedError unless as many records were loaded, or left out, as the source partitions have."""
+    there = sum(item.records + item.left_out for item in results)
     if there != plan.records:
         raise DamagedError(
             f"{topic.topic}: {there:,} of {plan.records:,} records were merged into {topic.count} partitions",
             code="TDM-R155",
             remedy="delete the target topic, restore again, and report it",
         )
-    return list(done.values())
 
 
 def as_one(results: Sequence[LoadResult]) -> LoadResult:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tandem.backup_avro.errors import PermanentError, TimedOutError
+from tandem.spark_jobs.restore import sorted_load
 from tandem.spark_jobs.restore.ambiguous_keys import plan_small_merge
 from tandem.spark_jobs.restore.check import check_partition
 from tandem.spark_jobs.restore.check.check_partition import CheckResult, CheckTask, MapTask, WrittenRange
@@ -59,6 +60,18 @@ def load_one(
 def load_given(task: LoadTask, given: GivenUnits) -> Iterator[LoadResult | _Failed]:
     """Load units that were read elsewhere."""
     yield from load_one(task, given=given)
+
+
+def load_small(given: tuple[MergeTopic, MergePlan, Sequence[LoadTask]]) -> Iterator[LoadResult | _Failed]:
+    """Load target partitions of a small topic that is merged, one after the other."""
+    topic, plan, tasks = given
+    for task in tasks:
+        try:
+            yield from sorted_load.load_small(topic, plan, task, load_given)
+        except FencedError:
+            raise  # as in `load_one`
+        except (PermanentError, TimedOutError) as error:
+            yield _Failed(error=error)
 
 
 def failed(error: PermanentError | TimedOutError) -> _Failed:

@@ -116,6 +116,10 @@ def _same_after_a_kill(topic: MergeTopic, plan: MergePlan, target: MergedTarget,
     flat = {number: [plain(record) for record in records] for number, records in target.records.items()}
     assert {number: [plain(record) for record in records] for number, records in again.records.items()} == flat
     assert again.origins == target.origins
+    small = MergedTarget()
+    small.load_small(topic, plan)
+    assert small.origins == target.origins
+    assert {number: [plain(record) for record in records] for number, records in small.records.items()} == flat
     assert again.left_out == target.left_out
 
 
