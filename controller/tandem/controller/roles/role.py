@@ -26,7 +26,8 @@ class CredentialRole(StrEnum):
 COMMANDS: Final[Mapping[CredentialRole, str]] = {
     CredentialRole.WRITER: "`tandem run`, one of the two instances",
     CredentialRole.CATCH_UP: "`tandem catch-up`",
-    CredentialRole.JANITOR: "`tandem retention`, with and without `--horizon` and `--execute`",
+    CredentialRole.JANITOR: "`tandem retention`, with and without `--horizon` and `--execute`; `tandem erase`, which "
+    "needs `verify` on Kafka too, and more for `--purge-versions`",
     CredentialRole.VERIFY: "`tandem verify`, all forms but `--repair`, which needs `operator` too",
     CredentialRole.READER: "`tandem export`, `tandem records`, the data source",
     CredentialRole.RESTORE: "`tandem restore`, `rewind` (its checkpoint needs `operator`)",
