@@ -153,7 +153,7 @@ def test_no_client_is_destroyed_on_its_own_thread(arguments: list[str]) -> None:
         check=False,
         cwd=Path(__file__).parents[5],
     )
-    # A client that is closed mostly tells of requests that it drops, but need not: its own thread may have ended before.
+    # A client that is closed mostly tells of requests that it drops, but its own thread may have ended before.
     told = {"True\n", "False\n"} if arguments else {"True\n"}
     assert done.returncode == 0, done.stderr
     assert done.stdout in told, done.stderr
