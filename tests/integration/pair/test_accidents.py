@@ -139,6 +139,9 @@ def test_what_accidents_took_stays_until_it_is_released(
         assert [one[:2] for one in faults if names[name] in one[2]] == [(None, "WARNING")], name
 
     counted = [name for name, (_, keys) in EXPECTED.items() if keys is not None]
+    refused = pair.tandem("restore", "vanished", names["spell"], "--yes")
+    assert (refused.returncode, "TDM-R133" in refused.stderr) == (5, True), "retention would delete it again"
+    set_config(bootstrap, names["spell"], {"cleanup.policy": "compact"})
     back = pair.tandem("restore", "vanished", *(names[name] for name in counted), "--yes", "-o", "json")
     assert back.returncode == 0, back.stderr
     written = {row["topic"]: row["written"] for row in json.loads(back.stdout)["partitions"]}

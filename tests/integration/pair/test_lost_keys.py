@@ -133,6 +133,10 @@ def test_the_copy_that_alone_has_lost_keys_stays_until_it_is_released(
     assert now[b"key-10"] == b"newer"
     copied = {row.key: row.value for row in rows_of(pair.store, selection)}
     assert {key: now[key] for key in lost - {b"key-10"}} == {key: copied[key] for key in lost - {b"key-10"}}
+    set_config(bootstrap, hurt, {"cleanup.policy": "compact,delete", "retention.ms": "86400000"})
+    refused = pair.tandem("restore", "vanished", hurt, "--yes")
+    assert (refused.returncode, "TDM-R133" in refused.stderr) == (5, True), "retention may delete it at once"
+    set_config(bootstrap, hurt, {"cleanup.policy": "compact"})
     again = pair.tandem("restore", "vanished", hurt, "--yes", "-o", "json")
     assert json.loads(again.stdout)["partitions"][0]["restorable"] == 0, again.stderr
 

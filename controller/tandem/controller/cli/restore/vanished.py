@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _SAMPLE: Final = 5
 _POLICY: Final = "cleanup.policy"
+_RETENTION: Final = ("retention.ms", "retention.bytes")
+_UNLIMITED: Final = "-1"
 _MAX_MESSAGE_BYTES: Final = "max.message.bytes"
 _HASH_DIGITS: Final = 12
 
@@ -149,9 +151,9 @@ def _require_same_topics(admin: ClusterAdmin, partitions: Sequence[KeptPartition
                 remedy=f"`tandem restore {one.topic} --generation {one.kept.number} --no-merge --suffix .restored` "
                 "restores the copy beside it",
             )
-    configs = admin.config(names, defaults=(_POLICY, _MAX_MESSAGE_BYTES))
+    configs = admin.config(names, defaults=(_POLICY, *_RETENTION, _MAX_MESSAGE_BYTES))
     for name, config in configs.items():
-        if "delete" in config[_POLICY]:
+        if "delete" in config[_POLICY] and any(config[limit] != _UNLIMITED for limit in _RETENTION):
             raise RefusedError(
                 f"topic {name} has cleanup.policy={config[_POLICY]}: what is written back keeps its timestamps, and "
                 "the brokers may delete it at once",
