@@ -8,9 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
-from tandem.sink.kafka.fetch.fetcher import RawFetcher
 from tandem.spark_jobs.erasure.erase_object import SearchedKeys
-from tandem.spark_jobs.reading.live_log import LiveLog
+from tandem.spark_jobs.reading.live_log import open_live_log
 from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
 from tandem.spark_jobs.spark.worker_log import logged
 
@@ -69,14 +68,8 @@ def _search(keys: SearchedKeys, task: LiveTask) -> LiveKeys:
 
 def _records(keys: SearchedKeys, task: LiveTask) -> Iterator[tuple[bytes, bool]]:
     """Yield key and whether it has a value, of each record of the keys, in the order of the log."""
-    with RawFetcher(task.cluster.props, read_committed=True) as fetcher:
-        log = LiveLog(
-            fetcher,
-            (task.topic, task.partition),
-            topic_id=task.topic_id,
-            read_committed=True,
-            batch_limit=task.cluster.batch_limit,
-        )
+    cluster, place = task.cluster, (task.topic, task.partition)
+    with open_live_log(cluster.props, place, topic_id=task.topic_id, batch_limit=cluster.batch_limit) as log:
         for segment in log.below(log.head()):
             for span, wanted in keys.records(segment.body, segment.records):
                 if wanted:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final
 
 from tandem.backup_avro.errors import PermanentError, TimedOutError
+from tandem.sink.kafka.auth.client_config import Value
 from tandem.sink.kafka.fetch.events import FaultKind, Fetched, FetchFault
 from tandem.sink.kafka.fetch.fetcher import RawFetcher
 from tandem.sink.transcode.implementation_choice import best_transcoder
@@ -134,3 +136,23 @@ class LiveLog:
                 code="TDM-P055",
                 remedy="run it again; if it stays so, `tandem status` shows what became of the topic",
             )
+
+
+@contextmanager
+def open_live_log(
+    props: Mapping[str, Value],
+    place: tuple[str, int],
+    *,
+    topic_id: str,
+    batch_limit: int,
+    read_committed: bool = True,
+    begin: int = 0,
+) -> Iterator[LiveLog]:
+    """Yield a partition's log, to be read from `begin` on, and close its connections after the block.
+
+    Raises what `LiveLog` does.
+    """
+    with RawFetcher(props, read_committed=read_committed) as fetcher:
+        log = LiveLog(fetcher, place, topic_id=topic_id, read_committed=read_committed, batch_limit=batch_limit)
+        log.skip_to(begin)
+        yield log

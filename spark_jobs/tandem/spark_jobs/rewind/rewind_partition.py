@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from heapq import nsmallest
 from itertools import chain
@@ -16,10 +17,9 @@ from tandem.backup_avro.chain.entries import PartitionKey
 from tandem.backup_avro.errors import TransientError
 from tandem.backup_avro.record.current import Record, decode_body
 from tandem.backup_avro.selection.restorable_state import Slice
-from tandem.sink.kafka.fetch.fetcher import RawFetcher
 from tandem.sink.transcode.implementation_choice import best_bodies
 from tandem.sink.transcode.transcoder_result import Segment
-from tandem.spark_jobs.reading.live_log import LiveLog
+from tandem.spark_jobs.reading.live_log import LiveLog, open_live_log
 from tandem.spark_jobs.reading.object_reader import Body, ObjectReader, StoreAddress
 from tandem.spark_jobs.rewind.key_changes import (
     EVERY_KEY,
@@ -60,18 +60,16 @@ class RewindTask:
         """The topic's name and the partition's number."""
         return self.topic, self.key.partition
 
-    def log(self, fetcher: RawFetcher, *, begin: int = 0, read_committed: bool = True) -> LiveLog:
-        """Return the partition's live log, to be read from `begin` on. The fetcher has the same isolation level."""
-        log = LiveLog(
-            fetcher,
+    def log(self, *, begin: int = 0, read_committed: bool = True) -> AbstractContextManager[LiveLog]:
+        """Open the partition's live log, to be read from `begin` on."""
+        return open_live_log(
+            self.cluster.props,
             self.place,
             topic_id=self.key.topic_id,
-            read_committed=read_committed,
             batch_limit=self.cluster.batch_limit,
+            read_committed=read_committed,
+            begin=begin,
         )
-        if begin > log.start:
-            log.jump_to(begin)
-        return log
 
 
 @dataclass(slots=True, kw_only=True)
@@ -117,8 +115,7 @@ class PartitionComparison:
 
     def _bucket(self, bucket: int) -> ComparedBucket:
         task = self.task
-        with RawFetcher(task.cluster.props, read_committed=True) as fetcher:
-            log = task.log(fetcher)
+        with task.log() as log:
             if self.head < 0:
                 self.head = log.head() if task.head is None else task.head
                 records = sum(piece.part.records for piece in task.slices)
@@ -214,8 +211,7 @@ def changed_records(task: RewindTask, changes: Iterable[KeyChange], head: int) -
     for record in _picked(_bodies_around(task, old), old):
         yield old[record.offset], record
     if created:
-        with RawFetcher(task.cluster.props, read_committed=True) as fetcher:
-            log = task.log(fetcher, begin=min(created))
+        with task.log(begin=min(created)) as log:
             for record in _picked(log.below(head), created):
                 yield (
                     created[record.offset],

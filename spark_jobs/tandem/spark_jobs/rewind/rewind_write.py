@@ -59,7 +59,7 @@ def write_partition(task: WriteTask) -> WrittenPartition:
     )
     with closing(transactions):
         transactions.fence()
-        with log_since(compared.cluster.props, _keys, partial(compared.log, begin=compared.head)) as log:
+        with log_since(_keys, partial(compared.log, begin=compared.head)) as log:
             writer = GuardedWriter(log=log, begin=transactions.begin, note=offsets.note, own=offsets.noted())
             comparison = PartitionComparison(compared)
             for bucket in comparison.buckets():

@@ -6,15 +6,14 @@ A partition is compared in memory by one task (`compare_keys`), or by a shuffle 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Final
 
 from tandem.backup_avro.chain.entries import PartitionKey, Topic, number_setting
 from tandem.backup_avro.selection.restorable_state import Slice
-from tandem.sink.kafka.fetch.fetcher import RawFetcher
-from tandem.spark_jobs.reading.live_log import LiveLog
+from tandem.spark_jobs.reading.live_log import LiveLog, open_live_log
 from tandem.spark_jobs.reading.object_reader import Body, ObjectReader, StoreAddress
 from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
 from tandem.spark_jobs.verify.compare_plan import NAMED, CompareFacts
@@ -159,19 +158,16 @@ def delete_retention_ms(topic: Topic) -> int:
     return number_setting(topic.config, _DELETE_RETENTION, unsaid=_DAY_MS, unclear=0)
 
 
-@contextmanager
-def live_log(task: TopicTask, *, since: int = 0) -> Iterator[LiveLog]:
+def live_log(task: TopicTask, *, since: int = 0) -> AbstractContextManager[LiveLog]:
     """Open the live partition, to be read from offset `since` on. Raises what `LiveLog` does."""
-    with RawFetcher(task.cluster.props, read_committed=task.read_committed) as fetcher:
-        log = LiveLog(
-            fetcher,
-            (task.name, task.key.partition),
-            topic_id=task.key.topic_id,
-            read_committed=task.read_committed,
-            batch_limit=task.cluster.batch_limit,
-        )
-        log.skip_to(since)
-        yield log
+    return open_live_log(
+        task.cluster.props,
+        (task.name, task.key.partition),
+        topic_id=task.key.topic_id,
+        batch_limit=task.cluster.batch_limit,
+        read_committed=task.read_committed,
+        begin=since,
+    )
 
 
 def stored_bodies(reader: ObjectReader, slices: Iterable[Slice]) -> Iterator[Body]:

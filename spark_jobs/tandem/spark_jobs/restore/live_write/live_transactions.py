@@ -40,13 +40,10 @@ class LiveTransactions:
             try:
                 producer.init_transactions()
                 producer.know(self.place[0])
-            except ProduceError:
+            except BaseException as error:
                 producer.discard()
-                if time.monotonic() > deadline:
+                if not isinstance(error, ProduceError) or time.monotonic() > deadline:
                     raise
-            except BaseException:
-                producer.discard()
-                raise
             else:
                 self._producer = producer
                 return producer

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Generic, Protocol
 
-from tandem.sink.kafka.auth.client_config import Value
-from tandem.sink.kafka.fetch.fetcher import RawFetcher
 from tandem.sink.transcode.transcoder_result import Segment
 from tandem.spark_jobs.reading.live_log import LiveLog
 from tandem.spark_jobs.restore.live_write.guarded_writer import Key
@@ -22,8 +20,8 @@ KeysIn = Callable[[Iterable[Segment]], Iterable[tuple[Key, int]]]
 class OpenLog(Protocol):
     """Opens the partition's log where the caller has last read it."""
 
-    def __call__(self, fetcher: RawFetcher, *, read_committed: bool) -> LiveLog:
-        """Open it with a fetcher of this isolation level."""
+    def __call__(self, *, read_committed: bool) -> AbstractContextManager[LiveLog]:
+        """Open it in this isolation level."""
         ...
 
 
@@ -62,11 +60,7 @@ class LogSince(Generic[Key]):
 
 
 @contextmanager
-def log_since(props: Mapping[str, Value], keys_in: KeysIn[Key], open_log: OpenLog) -> Iterator[LogSince[Key]]:
+def log_since(keys_in: KeysIn[Key], open_log: OpenLog) -> Iterator[LogSince[Key]]:
     """Yield the log that `open_log` opens, and close its connections after the block."""
-    with RawFetcher(props, read_committed=True) as stable, RawFetcher(props, read_committed=False) as open_end:
-        yield LogSince(
-            stable=open_log(stable, read_committed=True),
-            open_end=open_log(open_end, read_committed=False),
-            keys_in=keys_in,
-        )
+    with open_log(read_committed=True) as stable, open_log(read_committed=False) as open_end:
+        yield LogSince(stable=stable, open_end=open_end, keys_in=keys_in)

@@ -6,13 +6,12 @@ A run that was interrupted is repeated: keys that are back have a newer record, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 
-from tandem.sink.kafka.fetch.fetcher import RawFetcher
 from tandem.sink.transcode.implementation_choice import best_bodies
 from tandem.sink.transcode.transcoder_result import Segment
-from tandem.spark_jobs.reading.live_log import LiveLog
+from tandem.spark_jobs.reading.live_log import LiveLog, open_live_log
 from tandem.spark_jobs.restore.live_write.guarded_writer import GuardedWriter, PlannedRecord
 from tandem.spark_jobs.restore.live_write.live_transactions import LiveTransactions
 from tandem.spark_jobs.restore.live_write.watched_log import log_since
@@ -35,8 +34,7 @@ class WriteBack:
 
         Raises the errors of a `LiveLog` and of a fetcher.
         """
-        with RawFetcher(self.cluster.props, read_committed=True) as fetcher:
-            log = self._open_log(fetcher, read_committed=True)
+        with self._open_log(read_committed=True) as log:
             for key, offset in self._newer(log.below(log.head())):
                 self.lost.drop(key, offset)
 
@@ -55,16 +53,19 @@ class WriteBack:
         with closing(transactions):
             # An earlier run that was killed has left its transaction open: what it holds would count as written.
             transactions.fence()
-            with log_since(self.cluster.props, self._newer, self._open_log) as log:
+            with log_since(self._newer, self._open_log) as log:
                 writer = GuardedWriter(log=log, begin=transactions.begin)
                 writer.write(PlannedRecord(one.key, one.body) for one in records if one.key in self.lost.offsets)
         return writer.written
 
-    def _open_log(self, fetcher: RawFetcher, *, read_committed: bool) -> LiveLog:
+    def _open_log(self, *, read_committed: bool) -> AbstractContextManager[LiveLog]:
         topic_id, number = self.lost.partition.key
-        place = (self.lost.partition.topic, number)
-        return LiveLog(
-            fetcher, place, topic_id=topic_id, read_committed=read_committed, batch_limit=self.cluster.batch_limit
+        return open_live_log(
+            self.cluster.props,
+            (self.lost.partition.topic, number),
+            topic_id=topic_id,
+            batch_limit=self.cluster.batch_limit,
+            read_committed=read_committed,
         )
 
     def _newer(self, segments: Iterable[Segment]) -> Iterator[tuple[bytes, int]]:
