@@ -19,9 +19,9 @@ from support.backups.witness import consume, rows_of
 from support.clusters.topic_config import set_config
 from support.clusters.topics import TopicMaker
 from support.pairs.instances import QUICK, Pair, PairMaker
+from support.pairs.outcomes import cleared, policy_and_start
 
 from tandem.backup_avro.chain.entries import iso
-from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.selection.losses import LossCause
 from tandem.backup_avro.selection.restorable_state import select
 from tandem.controller.sandbox.kafka import KafkaServer
@@ -67,21 +67,6 @@ def delete_records(bootstrap: str, topic: str, before: int) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     (future,) = admin.delete_records([TopicPartition(topic, 0, before)]).values()
     assert future.result(30).low_watermark == before
-
-
-def known(pair: Pair, topic: str) -> tuple[str, int]:
-    """The policy and the log start of a topic as generation 1 knows them."""
-    state = pair.generation(1)
-    assert state is not None
-    (found,) = (one for one in state.topics.values() if one.name == topic)
-    starts = [position.log_start for key, position in state.positions.items() if key.topic_id == found.topic_id]
-    return found.config["cleanup.policy"], max(starts)
-
-
-def cleared(pair: Pair, number: int = 1) -> Generation | None:
-    """A generation once its clearing is done."""
-    state = pair.generation(number)
-    return state if state is not None and state.cleared is not None else None
 
 
 def remove_segments(kafka: KafkaServer, topic: str, which: Callable[[int], bool]) -> None:
@@ -173,16 +158,16 @@ def _while_it_runs(pair: Pair, bootstrap: str, names: Mapping[str, str], now: in
     spells = {"deleted": ("compact,delete", "-1"), "aged": ("delete", "600000"), "spell": ("delete", "600000")}
     for name, (policy, retention_ms) in spells.items():
         set_config(bootstrap, names[name], {"cleanup.policy": policy, "retention.ms": retention_ms})
-        pair.wait("the policy is known", lambda of=names[name], is_=policy: known(pair, of)[0] == is_)
+        pair.wait("the policy is known", lambda of=names[name], is_=policy: policy_and_start(pair, of)[0] == is_)
     set_config(bootstrap, names["flipped"], {"cleanup.policy": "compact,delete", "retention.ms": "600000"})
     delete_records(bootstrap, names["deleted"], 2 * ROUND)
     pair.wait("it expires", lambda: log_start(bootstrap, names["flipped"]) == 2 * ROUND)
     set_config(bootstrap, names["flipped"], {"cleanup.policy": "compact"})
     for name in spells:
-        pair.wait("the log start is known", lambda of=names[name]: known(pair, of)[1] == 2 * ROUND)
+        pair.wait("the log start is known", lambda of=names[name]: policy_and_start(pair, of)[1] == 2 * ROUND)
     for name in ("deleted", "aged"):
         set_config(bootstrap, names[name], {"cleanup.policy": "compact"})
-        pair.wait("the policy is known", lambda of=names[name]: known(pair, of)[0] == "compact")
+        pair.wait("the policy is known", lambda of=names[name]: policy_and_start(pair, of)[0] == "compact")
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.delete_topics([names["anew"]])[names["anew"]].result(30)
     pair.wait("it is gone", lambda: names["anew"] not in admin.list_topics(timeout=10).topics)

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import io
-import json
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import redirect_stderr, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 import fastavro
 import pytest
 from confluent_kafka import Producer
+from support.pairs.in_process import tandem
 from support.pairs.instances import QUICK, Pair, PairMaker, merge
 from support.pairs.outcomes import UNCLEANED
 from support.restores.cases import ends_of, read_all
 
 from tandem.backup_avro.chain.entries import iso
 from tandem.backup_avro.errors import ExitCode
-from tandem.controller.cli.main import run
 from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.sink.store.chain import pins
 from tandem.sink.store.chain.chain_reader import ChainReader
@@ -66,15 +64,6 @@ def state_of(bootstrap: str, topic: str) -> State:
             else:
                 found[partition, key] = value
     return found
-
-
-def tandem(pair: Pair, *arguments: str, expected: ExitCode = ExitCode.OK) -> tuple[dict[str, Any], str]:
-    """Run a command in this process; return its document (empty if there is none) and what it told people."""
-    out, told = io.StringIO(), io.StringIO()
-    with redirect_stdout(out), redirect_stderr(told):
-        code = run([*arguments, "-c", str(pair.config("a")), "-o", "json"])
-    assert code == expected, f"{arguments}: {code}\n{out.getvalue()}\n{told.getvalue()}"
-    return (json.loads(out.getvalue()) if out.getvalue() else {}), told.getvalue()
 
 
 def stored_records(pair: Pair, key: bytes) -> list[tuple[int, int, bool]]:

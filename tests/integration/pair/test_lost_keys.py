@@ -11,34 +11,24 @@ from support.backups.witness import rows_of
 from support.clusters.topic_config import set_config
 from support.clusters.topics import TopicMaker
 from support.pairs.instances import QUICK, Pair, PairMaker
-from support.pairs.outcomes import UNCLEANED, assert_all_stored, write
+from support.pairs.outcomes import UNCLEANED, assert_all_stored, cleared, policy_and_start, write
 
-from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.selection.restorable_state import select
 from tandem.controller.sandbox.kafka import KafkaServer
 
 pytestmark = pytest.mark.integration
 
 
-def known(pair: Pair, topic: str) -> tuple[str, int]:
-    """The policy of a topic, and its log start, as generation 1 knows them."""
-    state = pair.generation(1)
-    assert state is not None
-    (found,) = (one for one in state.topics.values() if one.name == topic)
-    starts = [position.log_start for key, position in state.positions.items() if key.topic_id == found.topic_id]
-    return found.config["cleanup.policy"], max(starts)
-
-
 def lose_records(pair: Pair, bootstrap: str, topic: str, before: int) -> None:
     """Set a policy that deletes for a while, and delete records meanwhile, all known to the Active."""
     set_config(bootstrap, topic, {"cleanup.policy": "compact,delete", "retention.ms": "-1"})
-    pair.wait("the policy is known", lambda: known(pair, topic)[0] == "compact,delete")
+    pair.wait("the policy is known", lambda: policy_and_start(pair, topic)[0] == "compact,delete")
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.delete_records([TopicPartition(topic, 0, before)]).values():
         assert future.result(30).low_watermark == before
-    pair.wait("the log start is known", lambda: known(pair, topic)[1] == before)
+    pair.wait("the log start is known", lambda: policy_and_start(pair, topic)[1] == before)
     set_config(bootstrap, topic, {"cleanup.policy": "compact"})
-    pair.wait("the policy is known", lambda: known(pair, topic)[0] == "compact")
+    pair.wait("the policy is known", lambda: policy_and_start(pair, topic)[0] == "compact")
 
 
 def write_one(bootstrap: str, topic: str, key: bytes, value: bytes) -> None:
@@ -71,12 +61,6 @@ def newest_values(bootstrap: str, topic: str) -> dict[bytes, bytes | None]:
         consumer.close()
     assert message is not None, "the topic was not read to its end"
     return found
-
-
-def cleared(pair: Pair) -> Generation | None:
-    """Generation 1 once its clearing is done."""
-    state = pair.generation(1)
-    return state if state is not None and state.cleared is not None else None
 
 
 def gone(pair: Pair) -> bool:

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import io
-import json
 import random
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterable
-from contextlib import redirect_stderr, redirect_stdout
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import pytest
 from confluent_kafka import Producer
+from support.pairs.in_process import tandem
 from support.pairs.instances import QUICK, Pair, PairMaker
 from support.pairs.sessions import kill_session
 from support.restores.cases import ends_of, read_all
 
 from tandem.backup_avro.chain.entries import iso
 from tandem.backup_avro.errors import ExitCode
-from tandem.controller.cli.main import run
 from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.sink.store.chain.chain_writer import now_ms
 
@@ -63,15 +60,6 @@ def state_of(bootstrap: str, topic: str) -> State:
             elif key is not None:
                 found.pop((partition, key), None)
     return found
-
-
-def tandem(pair: Pair, *arguments: str, expected: ExitCode = ExitCode.OK) -> tuple[dict[str, Any], str]:
-    """Run a command in this process; return its document (empty if there is none) and what it told people."""
-    out, told = io.StringIO(), io.StringIO()
-    with redirect_stdout(out), redirect_stderr(told):
-        code = run([*arguments, "-c", str(pair.config("a")), "-o", "json"])
-    assert code == expected, f"{arguments}: {code}\n{out.getvalue()}\n{told.getvalue()}"
-    return (json.loads(out.getvalue()) if out.getvalue() else {}), told.getvalue()
 
 
 def moment_of(pair: Pair, bootstrap: str, topic: str) -> str:

@@ -8,6 +8,7 @@ from confluent_kafka import Producer
 
 from support.backups.witness import Log, assert_same, consume, stored
 from support.pairs.instances import Instance, Pair
+from tandem.backup_avro.chain.generation import Generation
 from tandem.controller.coordination.topic_reader import TopicReader
 from tandem.controller.sandbox.kafka import KafkaServer
 
@@ -30,6 +31,21 @@ def assert_all_stored(pair: Pair, bootstrap: str, topics: list[str]) -> Log:
     pair.wait("all is committed", lambda: pair.covered(log.ends))
     assert_same(stored(pair.store, pair.name), log.rows)
     return log
+
+
+def policy_and_start(pair: Pair, topic: str) -> tuple[str, int]:
+    """The policy of a topic, and its log start, as generation 1 knows them."""
+    state = pair.generation(1)
+    assert state is not None
+    (found,) = (one for one in state.topics.values() if one.name == topic)
+    starts = [position.log_start for key, position in state.positions.items() if key.topic_id == found.topic_id]
+    return found.config["cleanup.policy"], max(starts)
+
+
+def cleared(pair: Pair, number: int = 1) -> Generation | None:
+    """A generation once its clearing is done."""
+    state = pair.generation(number)
+    return state if state is not None and state.cleared is not None else None
 
 
 def assert_ends(instance: Instance, code: int, *words: str) -> None:
