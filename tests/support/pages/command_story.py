@@ -137,6 +137,7 @@ RESTORES: Final = (
     act("restore list --target-bootstrap-servers other:9092 -o json", says='"kind": "Restores"'),
     act("restore adopt customers.restored -c a.yaml -o json", says='"kind": "RestoreAdopted"'),
     act("restore adopt customers.restored -c a.yaml", 1),
+    act("restore vanished customers --dry-run", 5),
     act("restore vanished customers -c a.yaml --dry-run", 5),
     act("restore vanished customers -c a.yaml --yes -o json", 5),
     act("restore abandon -c tandem.yaml 3f1c0a9be27d4416", 2),
