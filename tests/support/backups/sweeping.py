@@ -134,6 +134,7 @@ class World:
     ends: list[int] = field(default_factory=lambda: [0] * PARTITIONS)
     written: list[Record] = field(default_factory=list)
     committed: dict[tuple[str, int], int] = field(default_factory=dict)
+    recorded: set[tuple[str, int]] = field(default_factory=set)
     request: CheckpointRequest | None = None
     cuts: list[tuple[int, Generation, Generation, dict[PartitionKey, int]]] = field(default_factory=list)
     sweeps: int = 0
@@ -175,7 +176,13 @@ class World:
         self.committed[place] = max(self.committed.get(place, 0), self.ends[partition] - lag)
 
     def _groups(self) -> dict[str, dict[tuple[str, int], int]]:
-        return {"g": dict(self.committed)} if self.committed else {}
+        """What an entry records: a group that no sweep could know counts from where it is past what was swept."""
+        for place, offset in self.committed.items():
+            key = key_of(place[1])
+            if all(offset >= state.horizons.get(key, 0) for state in self._states(self.swept)):
+                self.recorded.add(place)
+        found = {place: offset for place, offset in self.committed.items() if place in self.recorded}
+        return {"g": found} if found else {}
 
     def clean(self, partition: int, tombstones: bool) -> None:
         """The broker's cleaner passes."""
