@@ -169,7 +169,7 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="key guard: a copy from a spell of a policy that deletes is not compared",
         file=_KEYS,
-        old=" or key not in older.compacted_from:\n",
+        old=" or older.compacted_since(key) is None:\n",
         new=" or not only_compacts((older, newer), key):\n",
     ),
     Mistake(
@@ -187,8 +187,20 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="key guard: a log that a policy empties beyond the older copy's end is taken for covered",
         file="avro/tandem/backup_avro/selection/coverage.py",
-        old="        begin = older.positions[key].offset\n",
+        old="        if known is None or known[0] >= begin:\n",
+        new="        if begin:\n",
+    ),
+    Mistake(
+        name="key guard: a generation that has seen no other policy than one that deletes is compared with nothing",
+        file="avro/tandem/backup_avro/chain/generation.py",
+        old="        return self.compacted_before.get(key) if key in self.positions else None\n",
         new="        return None\n",
+    ),
+    Mistake(
+        name="key guard: what was released is guarded for ever against the policy that somebody wanted",
+        file="controller/tandem/controller/instance/act.py",
+        old="if not any(r.names(since[1], key) for r in let_go)}",
+        new="if True}",
     ),
     Mistake(
         name="key guard: where a topic began to be compacted moves with its log start",

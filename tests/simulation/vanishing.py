@@ -6,14 +6,15 @@ and that a complete generation has, some kept generation has that record until
 * the key is written or deleted again, and a complete generation has read the log beyond that;
 * a release names the copies that have it;
 * nothing proves the loss (docs/decisions/0119, 0122): each copy that has the record is in doubt or was never read to
-  the end, or has seen no other policy than one that deletes since the record lay above the log's start, or each newer
-  one was scanned so late that a tombstone might have come and gone in between.
+  the end, or no copy so far had seen another policy than one that deletes since the record lay above the log's start,
+  or each newer one was scanned so late that a tombstone might have come and gone in between.
 
 And no generation is kept for keys that never vanished.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
@@ -102,7 +103,7 @@ class Vanishing:
                 self._settle(key, record, "written again")
             elif had and not had & numbers:
                 owners = [state for state in states if state.number in had]
-                if any(self._provable(key, record, owner, newer) for owner in owners for newer in states):
+                if any(self._provable(key, record, owner, newer, released) for owner in owners for newer in states):
                     raise ViolationError(f"{record} of {key} vanished without a tombstone, and no generation keeps it")
                 self._settle(key, record, "unprovable key")
             else:
@@ -120,7 +121,7 @@ class Vanishing:
         first = next(later, None)
         return first is not None and any(state.sound_offset(key) > first for state in live)
 
-    def _provable(self, key: PartitionKey, record: Record, owner: Generation, newer: Generation) -> bool:
+    def _provable(self, key: PartitionKey, record: Record, owner: Generation, newer: Generation, released: int) -> bool:
         """Whether nobody can have deleted a key between what `owner` and `newer` have read, unseen by both."""
         if (
             newer.number <= owner.number
@@ -129,8 +130,7 @@ class Vanishing:
         ):
             return False
         topics = [state.topics[key.topic_id].config for state in (owner, newer)]
-        begin = self._compacts.get((owner.number, key))
-        if begin is None or record.offset < begin:
+        if record.offset < self._compacted_from(owner, key, released):
             return False
         if key in owner.taints or not owner.read_through(key):
             return False
@@ -141,6 +141,16 @@ class Vanishing:
             return True
         deletes = any((state.number, key) in self._deletes for state in (owner, newer))
         return in_time and not (deletes and newer.positions[key].log_start > owner.positions[key].offset)
+
+    def _compacted_from(self, owner: Generation, key: PartitionKey, released: int) -> float:
+        """The log start when the policy was first compact alone, as the owner told, or else the last one before it.
+
+        A release of that one's records says that the policy which followed was meant.
+        """
+        for number in range(owner.number, 0, -1):
+            if (number, key) in self._compacts:
+                return self._compacts[number, key] if number == owner.number or number > released else math.inf
+        return math.inf
 
     def _settle(self, key: PartitionKey, record: Record, how: str) -> None:
         had = self._watched[key].pop(record)

@@ -198,7 +198,7 @@ def test_memory_is_given_back_twice_a_turn() -> None:
     look = (
         "from simulation.__main__ import play\n"
         "world.wire()\n"
-        "for seed in (4, 11, 22, 26, 29):\n"
+        "for seed in (4, 11, 26, 29, 32):\n"
         "    outcome = play(seed)\n"
         "    given, built = outcome.counts.get('memory given back', 0), outcome.generations\n"
         "    assert 2 <= 2 * (built - 1) <= given <= 2 * built, f'seed {seed}: {given} times, {built} generations'\n"

@@ -323,11 +323,17 @@ class Expired(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
-    """The values that OPEN fixes for a generation. `sync` is the sync marker of all its objects (32 hex digits)."""
+    """The values that OPEN fixes for a generation. `sync` is the sync marker of all its objects (32 hex digits).
+
+    `compacted_from` is what earlier generations tell: of each partition the log start when the policy was first
+    `compact` alone, and the number of the last generation that has seen such a policy itself. A `Generation` keeps it
+    apart: its opening travels with each piece of work on its objects.
+    """
 
     isolation_level: str
     codec: str
     sync: str
+    compacted_from: Mapping[PartitionKey, tuple[int, int]] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

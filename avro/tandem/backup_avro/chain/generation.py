@@ -6,7 +6,7 @@ both refuse the same entries. An entry that breaks a rule raises ChainError and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice, pairwise
 from typing import Self
@@ -118,6 +118,8 @@ class Generation:
 
     From there on, nothing but compaction may remove records, unless somebody changes the policy later.
     """
+    compacted_before: Mapping[PartitionKey, tuple[int, int]] = field(default_factory=dict)
+    """What earlier generations tell of that, as `Opening.compacted_from`."""
     missing: dict[PartitionKey, int] = field(default_factory=dict)
     """Only for a generation as of a moment: below these offsets some records of that moment may have expired since."""
     moments: list[Moment] = field(default_factory=list)
@@ -183,6 +185,15 @@ class Generation:
     def usable(self, key: PartitionKey) -> bool:
         """Whether a restore may choose this generation for `key`: COMPLETE, `key` read through, not being cleared."""
         return self.complete and self.read_through(key) and key not in self.going
+
+    def compacted_since(self, key: PartitionKey) -> tuple[int, int] | None:
+        """Return the log start when the policy was first `compact` alone, and the generation that has seen it.
+
+        That is this one, or else the last earlier one that OPEN tells of. None: no generation has seen such a policy.
+        """
+        if key in self.compacted_from:
+            return self.compacted_from[key], self.number
+        return self.compacted_before.get(key) if key in self.positions else None
 
     def head_at(self, key: PartitionKey) -> int:
         """Return the last moment at which the position of `key` is known to have been the log's end."""
@@ -357,7 +368,9 @@ class Generation:
     def _apply_kind(self, entry: Entry) -> None:
         match entry.kind:
             case EntryKind.OPEN:
-                self.opening = entry.opening
+                assert entry.opening is not None
+                self.opening = replace(entry.opening, compacted_from={})
+                self.compacted_before = entry.opening.compacted_from
                 self.holder = entry.incarnation
             case EntryKind.TAKEOVER:
                 self.holder = entry.incarnation

@@ -216,7 +216,9 @@ def encode_entry(entry: Entry) -> bytes:
 
 def dump_opening(opening: Opening) -> JsonObject:
     """Return the JSON form of an opening."""
-    return {"isolation_level": opening.isolation_level, "codec": opening.codec, "sync": opening.sync}
+    document: JsonObject = {"isolation_level": opening.isolation_level, "codec": opening.codec, "sync": opening.sync}
+    known = {key: list(since) for key, since in opening.compacted_from.items()}
+    return document | ({"compacted_from": dump_offsets(known)} if known else {})
 
 
 def dump_horizon(horizon: Horizon) -> JsonObject:
@@ -225,7 +227,7 @@ def dump_horizon(horizon: Horizon) -> JsonObject:
 
 
 def _dump_clearing(clearing: Clearing) -> JsonObject:
-    return {"goes": [_dump_key(key) for key in clearing.goes], "stays": _dump_by_key(clearing.stays)}
+    return {"goes": [_dump_key(key) for key in clearing.goes], "stays": dump_offsets(clearing.stays)}
 
 
 def dump_object(item: StoredObject) -> JsonObject:
@@ -269,7 +271,7 @@ def _dump_part(part: Part) -> JsonObject:
 
 def dump_positions(positions: dict[PartitionKey, Position]) -> JsonObject:
     """Return the JSON form of positions: topic id, then partition number, then the position."""
-    return _dump_by_key({key: _dump_position(position) for key, position in positions.items()})
+    return dump_offsets({key: _dump_position(position) for key, position in positions.items()})
 
 
 def _dump_position(position: Position) -> JsonObject:
@@ -329,14 +331,10 @@ def _dump_key(key: PartitionKey) -> JsonObject:
     return {"topic_id": key.topic_id, "partition": key.partition}
 
 
-def dump_offsets(offsets: Mapping[PartitionKey, int]) -> JsonObject:
-    """Return the JSON form of an offset vector: topic id, then partition number, then the offset."""
-    return _dump_by_key(dict(offsets))
-
-
-def _dump_by_key(values: dict[PartitionKey, Any]) -> JsonObject:
+def dump_offsets(offsets: Mapping[PartitionKey, Any]) -> JsonObject:
+    """Return the JSON form of an offset vector, or of other values: topic id, then partition number, then the value."""
     document: JsonObject = {}
-    for key, value in values.items():
+    for key, value in offsets.items():
         document.setdefault(key.topic_id, {})[str(key.partition)] = value
     return document
 
@@ -676,10 +674,12 @@ def load_horizon(document: object, where: str) -> Horizon:
 def load_opening(document: object, where: str) -> Opening:
     """Parse the JSON form of an opening."""
     fields = Fields(document, f"{where}: opening")
+    compacted = fields.take_field("compacted_from", dict, {})
     opening = Opening(
         isolation_level=fields.take_field("isolation_level", str),
         codec=fields.take_field("codec", str),
         sync=fields.take_field("sync", str),
+        compacted_from={key: load_ints(value, 2, where) for key, value in _load_by_key(compacted, where).items()},  # type: ignore[misc]  # length checked
     )
     fields.refuse_other_fields()
     if len(opening.sync) != 32 or any(digit not in "0123456789abcdef" for digit in opening.sync):

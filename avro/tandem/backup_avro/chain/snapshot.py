@@ -9,6 +9,7 @@ each position, and its skew.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from tandem.backup_avro.chain.entries import EntryKind, Expired, Horizon, JsonObject, PartitionKey, StoredObject
@@ -90,7 +91,7 @@ def _frame(state: Generation) -> JsonObject:
     assert state.opening is not None
     positions = {key: state.restated(key) for key in state.positions}
     document: JsonObject = {
-        "opening": dump_opening(state.opening),
+        "opening": dump_opening(replace(state.opening, compacted_from=state.compacted_before)),
         "positions": dump_positions(positions),
         "head_at": state.heads[1],
         "topics": [dump_topic(topic) for topic in state.topics.values()],
@@ -129,8 +130,10 @@ def load_state(document: JsonObject, where: str) -> dict[str, Any]:
     completed = fields.take_field("completed", list, None)
     horizon = fields.take_field("horizon", dict, None)
     expired = fields.take_field(EXPIRED, dict, {})
+    opening = load_opening(fields.take_field("opening", dict), where)
     found: dict[str, Any] = {
-        "opening": load_opening(fields.take_field("opening", dict), where),
+        "opening": replace(opening, compacted_from={}),
+        "compacted_before": opening.compacted_from,
         "positions": positions,
         "heads": (0, fields.moment("head_at")),
         "topics": {

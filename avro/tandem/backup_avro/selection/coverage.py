@@ -298,15 +298,15 @@ def begins_later(older: Generation, key: PartitionKey, all_generations: Iterable
     """Return the lowest log start of all that cover `key`, if `older` has what compaction would keep below it.
 
     So it is above the log start that `older` knows, for a topic whose policy is compact alone, as `older` knows it: the
-    start of such a log never moves. If the policy has changed since `older` began, it is above all that `older` has
+    start of such a log never moves. If the policy was so only before, it is above all that `older` has
     read: `older` alone has any of it.
     """
     if only_compacts((older,), key):
         begin = max(older.positions[key].log_start, 0)
-    elif older.compacted_from.get(key, older.positions[key].offset) < older.positions[key].offset:
-        begin = older.positions[key].offset
     else:
-        return None
+        known, begin = older.compacted_since(key), older.positions[key].offset
+        if known is None or known[0] >= begin:
+            return None
     newer = (g for g in all_generations if g.number > older.number and g.complete and key in g.positions)
     starts = (g.positions[key].log_start for g in newer if cover(g, older, key) is Cover.COVERED)
     lowest = min(starts, default=0)

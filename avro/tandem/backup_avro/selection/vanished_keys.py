@@ -115,16 +115,16 @@ def proves_losses(newer: Generation, older: Generation, key: PartitionKey) -> bo
     """Return whether the log lost each key that `older` ends with a value for and that `newer` lacks.
 
     That is so only of records that nothing but compaction was to remove: the policy was `compact` alone at some time
-    of `older`, whatever it was later (`find_vanished_keys` leaves out what lay below the log start by then). And both
-    copies must hold committed records only. Untainted and read through, `older` has read each tombstone below its
-    position, unless they live for less than a minute. The tail of `newer` reads what is written later if its scan ended
-    at or below that position. Else the scan must have ended before a tombstone that was written after `older` was last
-    at head could be removed, by a cleaner or with all below a log start: otherwise the key may have been deleted
+    of `older` or before, whatever it was later (`find_vanished_keys` leaves out what lay below the log start by then).
+    And both copies must hold committed records only. Untainted and read through, `older` has read each tombstone below
+    its position, unless they live for less than a minute. The tail of `newer` reads what is written later if its scan
+    ended at or below that position. Else the scan must have ended before a tombstone that was written after `older` was
+    last at head could be removed, by a cleaner or with all below a log start: otherwise the key may have been deleted
     meanwhile.
     """
     if not newer.complete or cover(newer, older, key) is not Cover.COVERED:
         return False
-    if not older.read_through(key) or key in older.taints or key not in older.compacted_from:
+    if not older.read_through(key) or key in older.taints or older.compacted_since(key) is None:
         return False
     if any(copy.opening is None or copy.opening.isolation_level != "read_committed" for copy in (older, newer)):
         return False
@@ -145,12 +145,26 @@ def likely_cause(newer: Generation, older: Generation, key: PartitionKey) -> Los
     A tail raises the log start that it records only while the policy deletes.
     """
     mine, other = older.positions[key], newer.positions[key]
-    begin = older.compacted_from.get(key, 0)
+    begin, _ = older.compacted_since(key) or (0, 0)
     if mine.log_start > begin or other.log_start > max(other.base.start, 0) or not only_compacts((older, newer), key):
         return LossCause.POLICY_CHANGED
     if other.log_start > begin:
         return LossCause.LOG_START_MOVED
     return LossCause.LEADER_CHANGED if other.base.epoch > mine.base.epoch else LossCause.NOT_KNOWN
+
+
+def known_compaction(generations: Iterable[Generation]) -> dict[PartitionKey, tuple[int, int]]:
+    """Return of each partition what the last of `generations` tells that has seen a policy that is `compact` alone.
+
+    That is the log start when it was first so, and the number of that generation (`Generation.compacted_since`).
+    """
+    found: dict[PartitionKey, tuple[int, int]] = {}
+    for state in generations:
+        for key in state.positions:
+            since = state.compacted_since(key)
+            if since is not None and (key not in found or since[1] > found[key][1]):
+                found[key] = since
+    return found
 
 
 def _tombstones_live_ms(copy: Generation, key: PartitionKey) -> int:

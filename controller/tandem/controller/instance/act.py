@@ -9,9 +9,9 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import structlog
@@ -25,6 +25,7 @@ from tandem.backup_avro.errors import RefusedError, TandemError, TransientError,
 from tandem.backup_avro.selection import completion, coverage, losses
 from tandem.backup_avro.selection.completion import Shortfall
 from tandem.backup_avro.selection.coverage import Cover, GuardedPartitions
+from tandem.backup_avro.selection.vanished_keys import known_compaction
 from tandem.controller.coordination.heartbeat import head_fields
 from tandem.controller.decision.pair_rules import active_of
 from tandem.controller.instance.guarded_cluster import GuardedCluster, as_guarded
@@ -240,13 +241,20 @@ class InstanceTasks:
     def _reader(self) -> ChainReader:
         return ChainReader(self._store, self._identity.pair)
 
-    def claim(self, number: int, reason: str) -> None:
-        """Claim and open generation `number`."""
+    def claim(self, number: int, reason: str, earlier: Sequence[Generation] = ()) -> None:
+        """Claim and open generation `number`, which remembers what `earlier` ones tell of policies.
+
+        But what a person released is not remembered: a policy that deletes is meant there. Raises the store's errors.
+        """
+        known = known_compaction(earlier)
+        if any(seen_by < max(state.number for state in earlier) for _, seen_by in known.values()):
+            let_go = ReleaseReader(self._store, self._identity.pair).refresh(tolerant=True)
+            known = {key: since for key, since in known.items() if not any(r.names(since[1], key) for r in let_go)}
         writer = chain_writer.claim(
             self._store,
             self._identity,
             number,
-            opening=self._opening(secrets.token_bytes(16)),
+            opening=replace(self._opening(secrets.token_bytes(16)), compacted_from=known),
             reason=reason,
             stop=self._stop,
         )

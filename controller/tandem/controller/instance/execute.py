@@ -174,7 +174,8 @@ class Executor:
         self.task_board.submit((type(action).__name__, action.generation), done)
 
     def _claim(self, number: int, why: str) -> None:
-        start = moments.unbroken_from(self._copies())
+        copies = self._copies()
+        start = moments.unbroken_from(copies)
         if start is not None:
             _LOG.info(
                 "a turn begins: moments before it go when the present generation is cleared",
@@ -182,7 +183,7 @@ class Executor:
                 restorable_from=iso(start),
                 kept_after_seal_s=self._window_s,
             )
-        self.tasks.claim(number, why)
+        self.tasks.claim(number, why, copies)
 
     def _start(self, number: int, *, resumed: bool) -> None:
         # After a failure, or a drain, only the chain in S3 has the position to resume at.

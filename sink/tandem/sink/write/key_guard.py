@@ -95,11 +95,13 @@ class KeyGuard:
         newer: Generation,
         parts: Mapping[int, Mapping[PartitionKey, Sequence[LivePart]]],
     ) -> str | None:
+        known = older.compacted_since(key)
+        assert known is not None  # `compared_copy` finds no other ones
         found = find_vanished_keys(
             CopyRecords(
                 parts=parts[older.number].get(key, ()),
                 read=partial(self._read_what_is_left, older),
-                begin=older.compacted_from[key],
+                begin=known[0],
             ),
             CopyRecords(parts=parts[newer.number].get(key, ()), read=partial(self._read, newer)),
             table=best_bodies().key_table(),

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from support.backups.chains import Chain, key, position, topic
+from support.backups.chains import OPENING, Chain, key, position, topic
 
 from tandem.backup_avro.chain.entries import EntryKind
 from tandem.backup_avro.chain.snapshot import dump_state
+from tandem.backup_avro.selection.vanished_keys import known_compaction
 
 K, OTHER = key(), key("t", 1)
 
@@ -62,3 +63,26 @@ def test_a_snapshot_of_an_earlier_release(policy: str, found: object) -> None:
     chain.put(entry)
     assert chain.state.compacted_from == found
     assert chain.begun(entry) == chain.state
+
+
+def test_a_generation_remembers_what_earlier_ones_have_seen() -> None:
+    """Until it sees such a policy itself; only of partitions that it has read. A SNAPSHOT has it too."""
+    before = replace(OPENING, compacted_from={K: (3, 1), OTHER: (4, 1)})
+    chain = told(Chain(2).append(EntryKind.OPEN, opening=before), "compact,delete", first=7)
+    assert (chain.state.compacted_since(K), chain.state.compacted_since(OTHER)) == ((3, 1), None)
+    assert chain.state.opening == OPENING  # it goes with each piece of work on objects, and needs no partitions
+    told(chain, "compact", first=8)
+    assert (chain.state.compacted_since(K), chain.state.compacted_since(OTHER)) == ((8, 2), None)
+    entry = chain.snapshot()
+    chain.put(entry)
+    assert chain.begun(entry) == chain.state
+
+
+def test_the_last_generation_that_has_seen_such_a_policy_is_told_of() -> None:
+    """Whether it saw it itself or was told."""
+    first = told(Chain().open(), "compact", first=0)
+    opening = replace(OPENING, compacted_from={K: (2, 2)})
+    third = told(Chain(3).append(EntryKind.OPEN, opening=opening), "delete", first=5)
+    assert known_compaction([first.state, third.state]) == {K: (2, 2)}
+    assert known_compaction([third.state, first.state]) == {K: (2, 2)}
+    assert known_compaction([first.state]) == {K: (0, 1)}

@@ -324,6 +324,24 @@ def let_go(store: MemoryStore, spec: TopicSpec, through: int) -> None:
     store.put_if_absent(layout.release_key(PAIR, 1), encode_release(release))
 
 
+@pytest.mark.parametrize("meant", [False, True])
+def test_a_claim_remembers_what_earlier_generations_have_seen_of_policies(*, meant: bool) -> None:
+    """So a generation that has seen no other policy than one that deletes is compared; not if a person meant it."""
+    store = MemoryStore()
+    one = Backup.completed(store, records("t", 0, range(10)))
+    key = one.key("t", 0)
+    tasks, _ = tasks_of(one, store, stop=threading.Event())
+    tasks.claim(2, "a turn", [one.writer.state])
+    assert tasks.writers[2].state.compacted_before == {key: (0, 1)}
+    deleting = TopicSpec("t", config={"cleanup.policy": "compact,delete"}).topic()
+    two = Backup(store, tasks.writers[2], {"t": deleting})
+    two.commit(records("t", 0, range(10)), log_start=2)
+    if meant:
+        let_go(store, SPEC, 1)
+    tasks.claim(3, "the next turn", [one.writer.state, two.writer.state])
+    assert tasks.writers[3].state.compacted_before == ({} if meant else {key: (0, 1)})
+
+
 @pytest.mark.parametrize("guard", [True, False])
 def test_the_copy_that_alone_has_lost_keys_stays_until_it_is_released(*, guard: bool) -> None:
     """Only that partition stays, it is not compared again, and without the guard nothing stays."""

@@ -24,7 +24,7 @@ def test_a_turn_says_before_its_claim_what_it_ends(*, complete: bool) -> None:
     stand_in: Any = SimpleNamespace(
         _copies=lambda: [backup.writer.state],
         _window_s=86_400.0,
-        tasks=SimpleNamespace(claim=lambda number, why: claimed.append((number, why, len(lines)))),
+        tasks=SimpleNamespace(claim=lambda number, why, _: claimed.append((number, why, len(lines)))),
     )
     with capture_logs() as lines:
         Executor._claim(stand_in, 2, "due")

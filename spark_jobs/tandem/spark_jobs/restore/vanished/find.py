@@ -162,4 +162,5 @@ def _records_at(copy: CopyRecords[EncodedBlock], offsets: Container[int]) -> Ite
 
 def _copy(store: ObjectStore, state: Generation, key: PartitionKey) -> CopyRecords[EncodedBlock]:
     parts: list[LivePart] = sorted(parts_of(state, [key])[key], key=lambda one: one[1].first)
-    return CopyRecords(parts=parts, read=partial(read_blocks, store, state), begin=state.compacted_from.get(key, 0))
+    begin, _ = state.compacted_since(key) or (0, 0)
+    return CopyRecords(parts=parts, read=partial(read_blocks, store, state), begin=begin)
