@@ -242,6 +242,38 @@ def test_a_copy_that_is_kept_for_a_window_is_compared_within_the_turn(
     assert {row.key for row in consume(bootstrap, [topic]).rows} == ALL_KEYS
 
 
+def test_a_policy_that_deletes_for_the_whole_life_of_a_generation(
+    kafka: KafkaServer, make_topic: TopicMaker, new_pair: PairMaker, topic_name: str
+) -> None:
+    """It was set before a turn and takes keys only after it: that is named too, until a release says it was meant."""
+    bootstrap = kafka.bootstrap
+    topic = make_topic(topic_name, config=UNCLEANED)
+    write(bootstrap, topic, range(3 * ROUND), at=round(time.time() * 1000))
+    pair = new_pair([topic], **QUICK)
+    pair.start("a", first="a")
+    pair.wait("generation 1 is complete", lambda: pair.complete(1))
+    pair.start("b", first="a")
+    set_config(bootstrap, topic, {"cleanup.policy": "compact,delete", "retention.ms": "-1"})
+    pair.wait("the policy is known", lambda: policy_and_start(pair, topic)[0] == "compact,delete")
+    pair.activate("b", 2)
+    pair.wait("generation 1 is cleared", lambda: (found := cleared(pair)) is not None and found.gone)
+    delete_records(bootstrap, topic, ROUND)
+    pair.activate("a", 3)
+    (loss,) = pair.wait("the loss is named", lambda: pair.status()["losses"])
+    assert (loss["generation"], loss["keys"], loss["cause"], loss["missingIn"]) == (2, ROUND, "policy changed", 3)
+    pair.wait("generation 2 is cleared but for what is kept", lambda: cleared(pair, 2))
+    assert brought_back(pair, [topic]) == {topic: ROUND}
+    released = pair.tandem(*loss["commands"][1].split()[1:], "--yes")
+    assert released.returncode == 0, released.stderr
+
+    pair.activate("b", 4)
+    pair.wait("generation 3 is cleared", lambda: (found := cleared(pair, 3)) is not None and found.gone)
+    delete_records(bootstrap, topic, 2 * ROUND)
+    pair.activate("a", 5)
+    pair.wait("generation 4 is cleared", lambda: (found := cleared(pair, 4)) is not None and found.gone)
+    assert pair.status()["losses"] == []
+
+
 def test_tombstones_for_everything_end_no_moment_of_the_window(
     kafka: KafkaServer, make_topic: TopicMaker, new_pair: PairMaker, topic_name: str
 ) -> None:
