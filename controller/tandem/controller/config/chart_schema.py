@@ -43,7 +43,11 @@ SET_BY_THE_CHART: Final = {
 _REF: Final = "#/$defs/"
 _BY_ENVIRONMENT_OR_FILE: Final = "left out: a secret belongs into secretEnv as {}, or into a file named by {}"
 _BY_ENVIRONMENT: Final = "left out: a secret belongs into secretEnv"
-_AWS_SECRETS: Final = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_CONTAINER_AUTHORIZATION_TOKEN")
+_CLOUD_SECRETS: Final = (
+    *("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_CONTAINER_AUTHORIZATION_TOKEN"),
+    *("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY", "AZURE_STORAGE_SAS_TOKEN", "AZURE_CLIENT_SECRET"),
+    "GOOGLE_SERVICE_ACCOUNT_KEY",
+)
 _SCALAR: Final = ("string", "number", "boolean", "null")
 
 
@@ -60,7 +64,7 @@ def definitions() -> dict[str, Any]:
     kafka_secrets = f"^{kafka}.*({'|'.join(word.upper().replace('.', '_') for word in SECRET_WORDS)})$"
     refused = {"const": _BY_ENVIRONMENT}
     plain = _variables({"type": list(_SCALAR)})
-    plain["properties"] |= dict.fromkeys((*_AWS_SECRETS, *secret), refused)
+    plain["properties"] |= dict.fromkeys((*_CLOUD_SECRETS, *secret), refused)
     plain["patternProperties"][kafka_secrets] = refused
     return {
         "config": {"type": "object", "additionalProperties": False, "properties": properties},
@@ -128,7 +132,7 @@ def _key(described: Mapping[str, Any], shared: Mapping[str, Any], path: sources.
     if "$ref" in leaf.get("items", {}):
         leaf["items"] = _plain(shared[leaf["items"]["$ref"].removeprefix(_REF)])
     if path == ("store", "root"):
-        leaf["pattern"] = "^s3://.+"  # two pods share no file system
+        leaf["pattern"] = "^(s3|gs|az)://.+"  # two pods share no file system
     about = _about(described)
     if "pattern" in leaf and isinstance(about.get("default"), int):
         about["default"] = format_size(about["default"])
