@@ -1,18 +1,16 @@
-"""Servers for the object stores' contract beside the sandbox's: moto, and the emulators of `support.emulators`."""
+"""A second S3 server for the object stores' contract, written by others than the first one."""
 
 from __future__ import annotations
 
 import ssl
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
-from support.emulators.gcs_front import gcs_front
-from support.emulators.servers import Azurite, FakeGcs, VersityGw
 from support.servers.certificates import Authority
 from werkzeug.serving import WSGIRequestHandler, make_server
 
@@ -41,39 +39,6 @@ def moto_tls(tmp_path: Path) -> Iterator[tuple[str, str]]:
     context.load_cert_chain(tmp_path / "store.pem")
     with _serving(context) as port:
         yield f"https://127.0.0.1:{port}", authority.pem
-
-
-@pytest.fixture(scope="session")
-def azurite(servers: ExitStack, tmp_path_factory: pytest.TempPathFactory) -> Azurite:
-    """Azure's emulator."""
-    server = Azurite(tmp_path_factory.mktemp("azurite"))
-    servers.callback(server.stop)
-    server.start()
-    return server
-
-
-@pytest.fixture(scope="session")
-def fake_gcs(servers: ExitStack, tmp_path_factory: pytest.TempPathFactory) -> FakeGcs:
-    """fake-gcs-server, bare."""
-    server = FakeGcs(tmp_path_factory.mktemp("gcs"))
-    servers.callback(server.stop)
-    server.start()
-    return server
-
-
-@pytest.fixture(scope="session")
-def gcs_url(servers: ExitStack, fake_gcs: FakeGcs) -> str:
-    """The URL of fake-gcs-server behind what translates for it."""
-    return servers.enter_context(gcs_front(fake_gcs.endpoint_url))
-
-
-@pytest.fixture(scope="session")
-def versitygw(servers: ExitStack, tmp_path_factory: pytest.TempPathFactory) -> VersityGw:
-    """A third S3 server."""
-    server = VersityGw(tmp_path_factory.mktemp("versitygw"))
-    servers.callback(server.stop)
-    server.start()
-    return server
 
 
 @contextmanager

@@ -2,8 +2,7 @@
 
 fake-gcs-server 1.56.1 is right in its JSON API and has these faults in its XML API, each seen with the bare server:
 
-* a PUT ignores `x-goog-if-generation-match`, so that put-if-absent replaces the object (the store's probe refuses it),
-  and its answer has no ETag;
+* a PUT is a 400, but for that of a signed URL, which ignores `x-goog-if-generation-match` and replaces the object;
 * a listing has one page, however long, and ignores `start-after`; for a missing bucket it is a 500;
 * a 404 has no code, so a missing object, a missing bucket and a wrong address look alike.
 
