@@ -81,7 +81,7 @@ def _reason(text: str, details: str) -> str:
     both = text + details
     for word, reason in (
         ("StartTooLarge", "past the end"),
-        ("invalid peer certificate", "certificate"),
+        ("InvalidCertificate", "certificate"),
         ("EmptySegment", "foreign key"),
         ("BadSegment", "foreign key"),
         ("kind: Connect", "no connection"),

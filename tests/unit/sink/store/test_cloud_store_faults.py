@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import secrets
+import ssl
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.servers.certificates import Authority
 from support.servers.serving import ANY_PORT, Quiet, serving
 
 from tandem.backup_avro.errors import ConfigError, TandemError
@@ -272,6 +275,42 @@ def test_a_refused_token_passes_maybe(scripted: Opener, monkeypatch: pytest.Monk
         store.get("a")
     assert "secret" not in str(caught.value)
     assert (len(giver.seen), server.seen) == (3, [])
+
+
+@pytest.mark.parametrize("scheme", ["az", "gs"])
+def test_an_authority_of_its_own(scheme: str, tmp_path: Path, no_token: str) -> None:
+    """`ca_bundle` vouches for a server that nobody else vouches for, for the time too; else the error names it."""
+    authority = Authority("Private")
+    own = authority.issue("store", address="127.0.0.1")
+    (tmp_path / "store.pem").write_text(own.key + own.certificate)
+    (tmp_path / "ca.pem").write_text(authority.pem)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "store.pem")
+    server = Script(answer(201))
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    account = {"account_name": "shop", "account_key": KEY} if scheme == "az" else {"credentials_file": no_token}
+    with serving(server) as url:
+        settings = StoreAccess(endpoint_url=url.replace("http:", "https:"), attempts=1, **account)  # type: ignore[arg-type]
+        with pytest.raises(StoreDeniedError, match=r"certificate is not trusted \(set ca_bundle"):
+            open_adapter(f"{scheme}://bucket", settings).put_if_absent("a", b"x")
+        trusting = open_adapter(f"{scheme}://bucket", replace(settings, ca_bundle=str(tmp_path / "ca.pem")))
+        assert trusting.put_if_absent("a", b"x") is PutResult.CREATED
+        assert trusting.now()
+
+
+@pytest.mark.parametrize("scheme", ["az", "gs"])
+def test_the_proxy_of_the_environment_is_used(scripted: Opener, scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For objects and for the time."""
+    proxy, _ = scripted(scheme, answer(201))
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("HTTP_PROXY", "http_proxy"):
+        monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.server_address[1]}")
+    _, store = scripted(scheme, answer(500), endpoint_url="http://store.invalid")
+    assert store.put_if_absent("a", b"x") is PutResult.CREATED
+    assert store.now()
+    assert [line.split()[0] for line in proxy.seen] == ["PUT", "HEAD"]
+    assert all("http://store.invalid" in line for line in proxy.seen)
 
 
 @pytest.mark.parametrize("scheme", ["az", "gs"])
