@@ -29,7 +29,7 @@ RUN /build/bin/python -m build --no-isolation --wheel --outdir /wheels
 FROM ${PYTHON_IMAGE} AS environment
 COPY --from=wheel /wheels /wheels
 RUN python -m venv /opt/tandem/venv \
-    && /opt/tandem/venv/bin/pip install --no-cache-dir --no-index --find-links /wheels "tandem-kafka-backup[msk]" \
+    && /opt/tandem/venv/bin/pip install --no-cache-dir --no-index --find-links /wheels "tandem-kafka-backup[msk,cloud]" \
     && /opt/tandem/venv/bin/pip check \
     && /opt/tandem/venv/bin/python -c "import tandem.sink.transcode._twin, tandem.sink.transcode._bodies" \
     && /opt/tandem/venv/bin/pip uninstall --yes pip

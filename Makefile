@@ -17,7 +17,7 @@ CORE = $(shell sed -n '/test_selection = /,/^]/s/^ *"\(tests[^"]*\)",$$/\1/p' te
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test test-all coverage mutation bench bench-keyed chart-test chart-golden chart-schema walk image-dry-run simulate planted fuzz damage forgeries chaos kills readers cluster-test spark-versions roles model-check broker-matrix diagrams screenshots lint sandbox clean soak lock audit sbom licences wheel
+.PHONY: help setup demo check test test-all store-test coverage mutation bench bench-keyed chart-test chart-golden chart-schema walk image-dry-run simulate planted fuzz damage forgeries chaos kills readers cluster-test spark-versions roles model-check broker-matrix diagrams screenshots lint sandbox clean soak lock audit sbom licences wheel
 
 help: ## Say what can be made
 	@echo "Needs Python 3.11 or newer, Java 17 or newer and a network for the first time; the rest it gets by itself."
@@ -50,6 +50,9 @@ test-all: lint ## Lint, types, 1,000 simulated histories, all tests, and applica
 	@$(BIN)/pytest -m slow $(PYTEST)
 	@echo "==> applications that judge a restore"
 	@PYTHONPATH=tests $(BIN)/python -m readers
+
+store-test: setup ## The object stores' contract on versitygw, Azurite and fake-gcs-server too, and pairs on the latter two; needs npm and Go once, minutes
+	@$(BIN)/pytest tests/contract/test_object_store.py tests/contract/test_cloud_emulators.py -m "slow or not slow" $(PYTEST)
 
 coverage: setup ## Branch coverage of the pure core by its unit tests: 100 % or it fails
 	@$(BIN)/pytest tests/unit -n $(JOBS) --cov --cov-report=term-missing $(PYTEST)

@@ -61,7 +61,7 @@ class Source:
 # In the order in which they are made.
 LOCKS: Mapping[str, Source] = {
     "dev": Source(dependencies=True, extras=("msk", "dev"), groups=("build", "sbom"), agrees_with=None),
-    "runtime": Source(dependencies=True, extras=("msk",)),
+    "runtime": Source(dependencies=True, extras=("msk", "cloud")),
     "build": Source(groups=("build",)),
     "sbom": Source(groups=("sbom",)),
     "chart": Source(groups=("chart",)),

@@ -24,6 +24,8 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from support.clusters.topics import TopicMaker
+from support.emulators.gcs_front import gcs_front
+from support.emulators.servers import Azurite, FakeGcs, VersityGw
 from support.pages import documents
 from support.patience import answered
 from support.spread import spread
@@ -125,6 +127,39 @@ def s3(servers: ExitStack, tmp_path_factory: pytest.TempPathFactory) -> S3Server
 
 def _new_s3(folder: Path) -> S3Server:
     return S3Server(folder, bucket=BUCKET, key=S3Key(access_key="tester", secret_key=secrets.token_urlsafe(24)))
+
+
+@pytest.fixture(scope="session")
+def azurite(servers: ExitStack, tmp_path_factory: pytest.TempPathFactory) -> Azurite:
+    """Azure's emulator."""
+    server = Azurite(tmp_path_factory.mktemp("azurite"))
+    servers.callback(server.stop)
+    server.start()
+    return server
+
+
+@pytest.fixture(scope="session")
+def fake_gcs(servers: ExitStack, tmp_path_factory: pytest.TempPathFactory) -> FakeGcs:
+    """fake-gcs-server, bare."""
+    server = FakeGcs(tmp_path_factory.mktemp("gcs"))
+    servers.callback(server.stop)
+    server.start()
+    return server
+
+
+@pytest.fixture(scope="session")
+def gcs_url(servers: ExitStack, fake_gcs: FakeGcs) -> str:
+    """The URL of fake-gcs-server behind what translates for it."""
+    return servers.enter_context(gcs_front(fake_gcs.endpoint_url))
+
+
+@pytest.fixture(scope="session")
+def versitygw(servers: ExitStack, tmp_path_factory: pytest.TempPathFactory) -> VersityGw:
+    """A third S3 server."""
+    server = VersityGw(tmp_path_factory.mktemp("versitygw"))
+    servers.callback(server.stop)
+    server.start()
+    return server
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from planted import (
     rewinding,
     securing,
     setting_aside,
+    storing,
 )
 from planted.mistakes import MISTAKES as FIRST
 
@@ -32,4 +33,5 @@ MISTAKES = (
     *rewinding.MISTAKES,
     *securing.MISTAKES,
     *setting_aside.MISTAKES,
+    *storing.MISTAKES,
 )

@@ -78,7 +78,7 @@ templates take false, 0 and "" for not given.)
 {{- fail (printf "%s: config.kafka.bootstrap.servers: required; set it here or in defaults.config" .place) -}}
 {{- end -}}
 {{- if not (default dict $config.store).root -}}
-{{- fail (printf "%s: config.store.root: required; set it here or in defaults.config, as s3://bucket/prefix" .place) -}}
+{{- fail (printf "%s: config.store.root: required; set it here or in defaults.config, as s3://bucket/prefix, gs://bucket/prefix or az://container/prefix" .place) -}}
 {{- end -}}
 {{- if not (or $topics.include $topics.patterns $topics.presets) -}}
 {{- fail (printf "%s: config.topics: guards nothing; set include, patterns or presets" .place) -}}

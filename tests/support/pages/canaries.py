@@ -46,12 +46,16 @@ SENSITIVE: Final = (
 )
 """What Kafka's clients take secrets by: what librdkafka calls sensitive, and what people bring along from Java."""
 
-OF_SDKS: Final = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_CONTAINER_AUTHORIZATION_TOKEN")
-"""Variables with secrets that AWS's SDKs read by themselves."""
+OF_SDKS: Final = (
+    *("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_CONTAINER_AUTHORIZATION_TOKEN"),
+    *("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_SAS_TOKEN", "AZURE_CLIENT_SECRET", "GOOGLE_SERVICE_ACCOUNT_KEY"),
+)
+"""Variables with secrets that the SDKs of clouds read by themselves."""
 
 HARMLESS: Final[Mapping[str, str]] = {
     "store.kms_key_id": "names a key of AWS KMS, which never leaves it",
     "store.bucket_key": "a switch",
+    "store.credentials_file": "names a file that Google's library reads by itself",
     "encryption.aws_kms_key_arn": "names a key of AWS KMS",
     "encryption.decrypt_aws_kms_key_arns": "name keys of AWS KMS",
 }

@@ -300,11 +300,7 @@ class Pair:
         """How this test reaches the store; without much patience."""
         section, keys = self.settings["store"], self.settings.get("encryption", {}).items()
         return StoreAccess(
-            endpoint_url=section["endpoint_url"],
-            region=section["region"],
-            addressing_style="path",
-            access_key_id=section["access_key_id"],
-            secret_access_key=section["secret_access_key"],
+            **{name: value for name, value in section.items() if name != "root"},
             attempts=2,
             encryption=KeySettings(
                 **{name: tuple(value) if isinstance(value, list) else value for name, value in keys}

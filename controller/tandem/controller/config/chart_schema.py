@@ -32,6 +32,7 @@ from tandem.controller.config.kafka import PROPERTY, SECRET_WORDS, reserved_prop
 from tandem.controller.config.reference import schema
 from tandem.controller.config.sources import OTHER_VARIABLES, PREFIX, ValueShape, variable
 from tandem.controller.config.values import format_size
+from tandem.sink.process.environment_secrets import OF_SDKS
 
 SET_BY_THE_CHART: Final = {
     ("pair",): "left out: the pair's name is that",
@@ -43,7 +44,6 @@ SET_BY_THE_CHART: Final = {
 _REF: Final = "#/$defs/"
 _BY_ENVIRONMENT_OR_FILE: Final = "left out: a secret belongs into secretEnv as {}, or into a file named by {}"
 _BY_ENVIRONMENT: Final = "left out: a secret belongs into secretEnv"
-_AWS_SECRETS: Final = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_CONTAINER_AUTHORIZATION_TOKEN")
 _SCALAR: Final = ("string", "number", "boolean", "null")
 
 
@@ -60,7 +60,7 @@ def definitions() -> dict[str, Any]:
     kafka_secrets = f"^{kafka}.*({'|'.join(word.upper().replace('.', '_') for word in SECRET_WORDS)})$"
     refused = {"const": _BY_ENVIRONMENT}
     plain = _variables({"type": list(_SCALAR)})
-    plain["properties"] |= dict.fromkeys((*_AWS_SECRETS, *secret), refused)
+    plain["properties"] |= dict.fromkeys((*OF_SDKS, *secret), refused)
     plain["patternProperties"][kafka_secrets] = refused
     return {
         "config": {"type": "object", "additionalProperties": False, "properties": properties},
@@ -128,7 +128,7 @@ def _key(described: Mapping[str, Any], shared: Mapping[str, Any], path: sources.
     if "$ref" in leaf.get("items", {}):
         leaf["items"] = _plain(shared[leaf["items"]["$ref"].removeprefix(_REF)])
     if path == ("store", "root"):
-        leaf["pattern"] = "^s3://.+"  # two pods share no file system
+        leaf["pattern"] = "^(s3|gs|az)://.+"  # two pods share no file system
     about = _about(described)
     if "pattern" in leaf and isinstance(about.get("default"), int):
         about["default"] = format_size(about["default"])

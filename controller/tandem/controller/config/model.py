@@ -87,10 +87,15 @@ class TopicsSettings(Section):
 
 
 class StoreSettings(Section):
-    """Where the backups are kept. Credentials left out are looked for where AWS SDKs look for them."""
+    """Where the backups are kept. Credentials left out are looked for where the SDKs of the cloud look for them."""
 
-    root: str = Field(description="`s3://bucket/prefix` or `file:///absolute/path`")
-    endpoint_url: str | None = Field(default=None, description="URL of an S3-compatible server; left out: AWS")
+    root: str = Field(
+        description="`s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix` or `file:///path`"
+    )
+    endpoint_url: str | None = Field(
+        default=None,
+        description="URL of an S3-compatible server, or of another host of the cloud; left out: the cloud's own",
+    )
     region: str | None = Field(default=None, description="region; left out: as AWS SDKs find it")
     addressing_style: Literal["auto", "path", "virtual"] = Field(
         default="auto", description="bucket in the path or in the host name; most S3-compatible servers want `path`"
@@ -101,6 +106,14 @@ class StoreSettings(Section):
     secret_access_key_file: PurePath | None = Field(default=None, description="file that holds the secret access key")
     session_token: Secret | None = Field(default=None, description="session token of temporary credentials")
     session_token_file: PurePath | None = Field(default=None, description="file that holds the session token")
+    account_name: str | None = Field(
+        default=None, description="Azure's storage account; left out: AZURE_STORAGE_ACCOUNT_NAME"
+    )
+    account_key: Secret | None = Field(default=None, description="a key of Azure's storage account")
+    account_key_file: PurePath | None = Field(default=None, description="file that holds the account's key")
+    credentials_file: PurePath | None = Field(
+        default=None, description="key file (JSON) of a service account of Google; left out: as Google's SDKs find them"
+    )
     ca_bundle: PurePath | None = Field(
         default=None, description="PEM file of the authorities that vouch for the server; left out: the SDK's own"
     )
@@ -151,9 +164,9 @@ class StoreSettings(Section):
         return self
 
     @property
-    def scheme(self) -> Literal["s3", "file"]:
-        """Kind of store."""
-        return "s3" if self.root.startswith("s3://") else "file"
+    def scheme(self) -> str:
+        """Kind of store: s3, gs, az or file."""
+        return self.root.partition("://")[0]
 
 
 class SigningSettings(Section):
@@ -492,7 +505,8 @@ class Config(Section):
 
     def secrets(self) -> Iterator[str]:
         """Yield every secret value, so that it can be kept out of logs and messages."""
-        store = (self.store.access_key_id, self.store.secret_access_key, self.store.session_token)
+        place = self.store
+        store = (place.access_key_id, place.secret_access_key, place.session_token, place.account_key)
         kafka = (value for value in self.kafka.root.values() if isinstance(value, SecretStr))
         for secret in (*store, *kafka):
             if secret is not None and secret.get_secret_value():

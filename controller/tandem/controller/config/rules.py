@@ -19,7 +19,7 @@ from tandem.sink.encryption.encryption_settings import VARIABLE
 from tandem.sink.store.object_keys import check_key
 from tandem.sink.store.object_store import BadKeyError
 from tandem.sink.store.open_store import folder_of
-from tandem.sink.store.store_settings import BUCKET, NOT_YET
+from tandem.sink.store.store_settings import BUCKET, CONTAINER, OTHER_NAMES
 
 if TYPE_CHECKING:
     from tandem.controller.config.model import Config
@@ -38,6 +38,19 @@ _BROKER: Final = re.compile(r"^.*://|:[0-9]+\s*$|[\s\[\]]")
 _LARGEST_OBJECT: Final = 5 * 1024**3
 _SMALLEST_BATCH: Final = 1024**2
 _LARGEST_BATCH: Final = 1024**3
+_SETTINGS_OF: Final = {
+    "endpoint_url": {"s3", "gs", "az"},
+    "region": {"s3"},
+    "ca_bundle": {"s3", "gs", "az"},
+    "access_key_id": {"s3"},
+    "secret_access_key": {"s3"},
+    "session_token": {"s3"},
+    "kms_key_id": {"s3"},
+    "account_name": {"az"},
+    "account_key": {"az"},
+    "credentials_file": {"gs"},
+}
+"""Settings of the store that only some kinds of stores know."""
 _LEVELS: Final = {"zstandard": (1, 22), "deflate": (0, 9)}
 
 
@@ -76,18 +89,20 @@ def topics(
 
 
 def store_root(root: str) -> str:
-    """Return the root without trailing slash. Raises ValueError unless it is s3://bucket[/prefix] or file:///path.
+    """Return the root without trailing slash.
+
+    Raises ValueError unless it is s3:// or gs://bucket[/prefix], az://container[/prefix] or file:///path.
 
     `open_store` accepts every root that this function returns.
     """
     scheme, separator, rest = root.partition("://")
-    if separator and scheme in NOT_YET:
-        raise ValueError(f"can't be used: {NOT_YET[scheme]}")
+    if separator and scheme in OTHER_NAMES:
+        raise ValueError(f"can't be used: {OTHER_NAMES[scheme]}")
     bare = root.rstrip("/")
     if bare != bare.strip():
         raise ValueError("begins or ends with a blank; take it out")
-    if not separator or scheme not in {"s3", "file"}:
-        raise ValueError("is neither s3://bucket/prefix nor file:///absolute/path")
+    if not separator or scheme not in {"s3", "gs", "az", "file"}:
+        raise ValueError("is none of s3://bucket/prefix, gs://…, az://container/prefix and file:///absolute/path")
     if "@" in rest.partition("/")[0]:
         raise ValueError("must not hold credentials; use store.access_key_id_file and store.secret_access_key_file")
     if re.search(r"[?#]", rest):
@@ -95,10 +110,10 @@ def store_root(root: str) -> str:
             f"must not hold '?' or '#'; write {'%3F or %23' if scheme == 'file' else 's3://bucket/prefix'}"
         )
     path = rest.rstrip("/")
-    folder = _folder(rest) if scheme == "file" else _prefix(path)
+    folder = _folder(rest) if scheme == "file" else _prefix(path, scheme)
     if folder and any(segment in {"", ".", ".."} for segment in folder.rstrip("/").removeprefix("/").split("/")):
         raise ValueError("must not hold empty, '.' or '..' path segments")
-    if scheme == "s3" and folder:
+    if scheme != "file" and folder:
         try:
             check_key(folder)
         except BadKeyError as error:
@@ -115,11 +130,14 @@ def _folder(path: str) -> str:
     return folder
 
 
-def _prefix(path: str) -> str:
+def _prefix(path: str, scheme: str) -> str:
     bucket, _, prefix = path.partition("/")
     if not bucket:
-        raise ValueError("does not name a bucket; write s3://bucket/prefix")
-    if not BUCKET.fullmatch(bucket):
+        raise ValueError(f"does not name a bucket; write {scheme}://bucket/prefix")
+    if scheme == "az":
+        if not CONTAINER.fullmatch(bucket):
+            raise ValueError(f'"{bucket}" is not a container\'s name: 3 to 63 small letters, digits and single "-"')
+    elif not BUCKET.fullmatch(bucket):
         raise ValueError(f'"{bucket}" is not a bucket\'s name: 3 to 255 letters, digits, ".", "_" and "-"')
     return prefix
 
@@ -304,13 +322,11 @@ def doubts(config: Config) -> Iterator[Problem]:
         yield "signing.trusted", "empty: documents are signed, but nobody checks them with this file"
     yield from _cleartext(config)
     escape = re.search("%[0-9A-Fa-f]{2}", config.store.root)
-    if escape and config.store.scheme == "s3":
+    if escape and config.store.scheme != "file":
         yield "store.root", f"{escape[0]} is part of the prefix as it stands: only in file:// is it another character"
-    if config.store.scheme == "file":
-        credentials = ("access_key_id", "secret_access_key", "session_token")
-        for name in ("endpoint_url", "region", "ca_bundle", *credentials, "kms_key_id"):
-            if getattr(config.store, name) is not None:
-                yield f"store.{name}", "has no effect on a file:// store"
+    for name, schemes in _SETTINGS_OF.items():
+        if getattr(config.store, name) is not None and config.store.scheme not in schemes:
+            yield f"store.{name}", f"has no effect on a {config.store.scheme}:// store"
 
 
 def _cleartext(config: Config) -> Iterator[Problem]:

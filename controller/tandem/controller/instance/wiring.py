@@ -52,6 +52,9 @@ def store_settings(config: Config) -> StoreAccess:
         access_key_id=reveal("access_key_id"),
         secret_access_key=reveal("secret_access_key"),
         session_token=reveal("session_token"),
+        account_name=store.account_name,
+        account_key=reveal("account_key"),
+        credentials_file=None if store.credentials_file is None else str(store.credentials_file),
         checksums=store.checksums,
         server_side_encryption=store.server_side_encryption,
         kms_key_id=store.kms_key_id,
@@ -147,6 +150,7 @@ def workers_of(config: Config, props: Mapping[str, Value]) -> WorkerSettings:
             access_key_id=_plain(settings.access_key_id),
             secret_access_key=_plain(settings.secret_access_key),
             session_token=_plain(settings.session_token),
+            account_key=_plain(settings.account_key),
         ),
         prepare=partial(
             _prepare_worker,

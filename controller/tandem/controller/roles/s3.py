@@ -137,15 +137,15 @@ def place_of(
     server_key: str | None = None,
     data_keys: Sequence[str] = (),
 ) -> BucketPlace:
-    """Return the place below `root`, `s3://bucket/prefix`. Raises ConfigError for a root that is not S3's.
+    """Return the place below `root`, `s3://bucket/prefix` or the like. Raises ConfigError for a folder.
 
     It also raises it for characters with a meaning in a policy: wildcards and the "$" of variables.
     A `server_key` that is no ARN (an id, an alias) can't stand in a policy and is left out.
     """
     scheme, _, rest = root.partition("://")
-    if scheme != "s3":
+    if scheme == "file":
         raise ConfigError(
-            f"store.root {root}: policies are for S3",
+            f"store.root {root}: policies are for buckets",
             code="TDM-C048",
             remedy="protect a folder by the rights of its files",
         )
@@ -189,34 +189,65 @@ def policy(place: BucketPlace, role: CredentialRole, *, instance: str | None = N
 
     Raises ConfigError if a writer's instance is missing or none of the pair.
     """
+    check_instance(place, role, instance)
+    return {"Version": _VERSION, "Statement": list(_statements(place, _RIGHTS[role], instance or ""))}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyRights:
+    """What a role may do with objects: patterns of whole keys, which end in `*`."""
+
+    get: Sequence[str]
+    put: Sequence[str]
+    delete: Sequence[str]
+    lists: Sequence[str]
+
+
+def key_rights(place: BucketPlace, role: CredentialRole, *, instance: str | None = None) -> KeyRights:
+    """Return what the policy of a role says of objects, for stores with another language. Raises as `policy`."""
+    check_instance(place, role, instance)
+    rights, own = _RIGHTS[role], instance or ""
+
+    def keys(wanted: tuple[str, ...]) -> list[str]:
+        return [place.key(pattern) for pattern in _patterns(place, wanted, own)]
+
+    return KeyRights(
+        get=keys(rights.get), put=keys(rights.put), delete=keys(rights.delete), lists=keys(_listed(rights))
+    )
+
+
+def check_instance(place: BucketPlace, role: CredentialRole, instance: str | None) -> None:
+    """Raise ConfigError if a writer's instance is missing or none of the pair."""
     if role is CredentialRole.WRITER and instance not in place.instances:
         raise ConfigError(
             f"role writer: {'which instance?' if instance is None else f'{instance} is no instance of the pair'}",
             code="TDM-C050",
             remedy=f"give --instance {' or '.join(place.instances)}",
         )
-    rights = _RIGHTS[role]
-    own = instance or ""
-    return {"Version": _VERSION, "Statement": list(_statements(place, rights, own))}
+
+
+def _patterns(place: BucketPlace, wanted: tuple[str, ...], own: str) -> list[str]:
+    of_data = {_OWN: (own,), _DATA: place.instances}
+    return list(
+        dict.fromkeys(
+            pattern
+            for one in wanted
+            for pattern in ([f"{name}/*" for name in of_data[one]] if one in of_data else [one])
+        )
+    )
+
+
+def _listed(rights: _Rights) -> tuple[str, ...]:
+    return (_ALL,) if _ALL in rights.lists else (*rights.get, *rights.put, *rights.lists)
 
 
 def _statements(place: BucketPlace, rights: _Rights, own: str) -> Iterator[Policy]:
-    def patterns(wanted: tuple[str, ...]) -> list[str]:
-        of_data = {_OWN: (own,), _DATA: place.instances}
-        return list(
-            dict.fromkeys(
-                pattern
-                for one in wanted
-                for pattern in ([f"{name}/*" for name in of_data[one]] if one in of_data else [one])
-            )
-        )
-
     def objects(sid: str, action: str, wanted: tuple[str, ...]) -> Iterator[Policy]:
         if wanted:
-            yield _allow(sid, [action], [place.arn(pattern) for pattern in patterns(wanted)])
+            yield _allow(sid, [action], [place.arn(pattern) for pattern in _patterns(place, wanted, own)])
 
-    listed = [_ALL] if _ALL in rights.lists else patterns((*rights.get, *rights.put, *rights.lists))
-    below = {"StringLike": {"s3:prefix": [place.key(pattern) for pattern in listed]}}
+    listed = [place.key(pattern) for pattern in _patterns(place, _listed(rights), own)]
+    below = {"StringLike": {"s3:prefix": listed}}
     yield {**_allow("List", ["s3:ListBucket"], [place.arn()]), "Condition": below}
     if rights.uploads:
         # No condition: AWS knows no s3:prefix here.

@@ -7,13 +7,19 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-_OF_SDKS: Final = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_CONTAINER_AUTHORIZATION_TOKEN")
+OF_SDKS: Final = (
+    *("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_CONTAINER_AUTHORIZATION_TOKEN"),
+    *("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY", "AZURE_STORAGE_MASTER_KEY"),
+    *("AZURE_STORAGE_SAS_KEY", "AZURE_STORAGE_SAS_TOKEN", "AZURE_STORAGE_TOKEN"),
+    *("AZURE_CLIENT_SECRET", "AZURE_STORAGE_CLIENT_SECRET", "GOOGLE_SERVICE_ACCOUNT_KEY", "GOOGLE_BEARER_TOKEN"),
+)
+"""Variables in which the SDKs of the clouds look for secrets."""
 _SCHEME: Final = re.compile(r"\s*(?:[a-z][a-z0-9+.-]*:)?//", re.IGNORECASE)
 
 
 def hidden_of_environment(environ: Mapping[str, str]) -> Iterator[str]:
     """Yield the secrets that SDKs and HTTP clients take from the environment, independent of the configuration."""
-    for name in _OF_SDKS:
+    for name in OF_SDKS:
         if environ.get(name):
             yield environ[name]
     for name, text in environ.items():

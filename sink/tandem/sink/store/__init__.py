@@ -1,7 +1,8 @@
-"""Object stores behind one protocol, `object_store.ObjectStore`: `file://` and `s3://`.
+"""Object stores behind one protocol, `object_store.ObjectStore`: `file://`, `s3://`, `gs://` and `az://`.
 
 `open_store` opens a store by its URL, `probe` refuses a store that ignores put-if-absent, `signed_store` signs
-documents. Only the modules of `s3` import boto3. `chain` reads and writes chains and documents in a store.
+documents. Only the modules of `s3` import boto3, and only
+`cloud_client` makes clients of obstore. `chain` reads and writes chains and documents in a store.
 """
 
 from tandem.sink.store.object_store import (

@@ -10,16 +10,17 @@ from tandem.sink.store.file_store import FileStore
 from tandem.sink.store.object_keys import check_key
 from tandem.sink.store.object_store import BadKeyError, ObjectStore
 from tandem.sink.store.signed_store import SignedStore
-from tandem.sink.store.store_settings import BUCKET, NOT_YET, StoreAccess
+from tandem.sink.store.store_settings import BUCKET, CONTAINER, OTHER_NAMES, StoreAccess
 
-_FORMS = "write s3://bucket/prefix or file:///folder"
+_FORMS = "write s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or file:///folder"
 
 
 def open_store(url: str, settings: StoreAccess | None = None, *, place: str = "store url") -> ObjectStore:
-    """Open the store at `s3://bucket[/prefix]` or `file:///folder`. Sends no request yet: `probe` checks access.
+    """Open the store at `s3://bucket[/prefix]`, `gs://…`, `az://container[/prefix]` or `file:///folder`.
 
-    Documents in it are signed and checked by the settings; keys of their `encryption` are not read before they are
-    needed. Raises ConfigError, which names `place`, the place where the user wrote the URL.
+    No request is sent yet: `probe` checks access. Documents in it are signed and checked by the settings; keys of their
+    `encryption` are not read before they are needed. Raises ConfigError, which names `place`, where the user wrote the
+    URL.
     """
     settings = settings or StoreAccess()
     return SignedStore(open_adapter(url, settings, place=place), settings)
@@ -48,8 +49,9 @@ def open_adapter(url: str, settings: StoreAccess, *, place: str = "store url") -
         raise ConfigError(f"{place}: a store URL has no query or fragment", code="TDM-S048", remedy=_FORMS)
     if parts.scheme == "file":
         return _open_file(url, host=parts.netloc, path=parts.path, place=place, keys=keys)
-    if parts.scheme == "s3":
-        if port is not None or not BUCKET.fullmatch(parts.netloc):
+    if parts.scheme in {"s3", "gs", "az"}:
+        valid = CONTAINER if parts.scheme == "az" else BUCKET
+        if port is not None or not valid.fullmatch(parts.netloc):
             raise ConfigError(f"{place}: {url!r} names no valid bucket", code="TDM-S049", remedy=_FORMS)
         prefix = parts.path.removeprefix("/").removesuffix("/")
         try:
@@ -59,13 +61,23 @@ def open_adapter(url: str, settings: StoreAccess, *, place: str = "store url") -
             raise ConfigError(
                 f"{place}: {url!r} has no valid prefix: {error}", code="TDM-S050", remedy=_FORMS
             ) from error
-        # boto3 takes long to load, and a file store does not need it.
-        from tandem.sink.store.s3.s3_store import S3Store  # noqa: PLC0415 (loaded only where it is used)
+        # The libraries of the clouds take long to load, and a file store does not need them.
+        if parts.scheme == "s3":
+            from tandem.sink.store.s3.s3_store import S3Store  # noqa: PLC0415 (loaded only where it is used)
 
-        return S3Store(parts.netloc, prefix, settings, url=url, keys=keys)
-    if parts.scheme in NOT_YET:
-        raise ConfigError(f"{place}: {NOT_YET[parts.scheme]}", code="TDM-S051", remedy=_FORMS)
-    raise ConfigError(f"{place}: {url!r} is neither s3:// nor file://", code="TDM-S052", remedy=_FORMS)
+            return S3Store(parts.netloc, prefix, settings, url=url, keys=keys)
+        from tandem.sink.store.cloud_client import CloudPlace  # noqa: PLC0415 (as above)
+        from tandem.sink.store.cloud_store import CloudStore  # noqa: PLC0415 (as above)
+
+        cloud = CloudPlace(scheme="gs" if parts.scheme == "gs" else "az", bucket=parts.netloc)
+        return CloudStore(cloud, prefix, settings, url=url, keys=keys)
+    if parts.scheme in OTHER_NAMES:
+        raise ConfigError(
+            f"{place}: {parts.scheme}:// is not a store URL: {OTHER_NAMES[parts.scheme]}",
+            code="TDM-S051",
+            remedy=_FORMS,
+        )
+    raise ConfigError(f"{place}: {url!r} is none of s3://, gs://, az:// and file://", code="TDM-S052", remedy=_FORMS)
 
 
 def _open_file(url: str, *, host: str, path: str, place: str, keys: KeyRing) -> ObjectStore:

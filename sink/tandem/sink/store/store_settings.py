@@ -3,33 +3,38 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import urlsplit
+
+import stamina
 
 from tandem.backup_avro.errors import ConfigError
 from tandem.sink.encryption import key_text
 from tandem.sink.encryption.encryption_settings import UNENCRYPTED, KeySettings
 
 _MIB = 1024 * 1024
-_NO_CONDITION = (
-    "Google Cloud Storage is not supported yet: its S3 interface has no If-None-Match for writes; docs/connections.md"
-)
-_NO_S3 = "Azure Blob Storage is not supported yet: it has no S3 interface; docs/connections.md"
-NOT_YET = {
-    **dict.fromkeys(("gs", "gcs"), _NO_CONDITION),
-    **dict.fromkeys(("az", "azure", "abfs", "abfss", "wasb", "wasbs"), _NO_S3),
+OTHER_NAMES = {
+    **dict.fromkeys(("gcs",), "write gs://bucket/prefix"),
+    **dict.fromkeys(("azure", "abfs", "abfss", "wasb", "wasbs"), "write az://container/prefix, and store.account_name"),
 }
-"""URL schemes that users may expect, and why no store supports them."""
+"""URL schemes that users may expect, and what to write instead."""
 BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,253}[A-Za-z0-9]", re.ASCII)
 """Valid bucket names, including old ones, which may have more than 63 characters."""
+CONTAINER = re.compile(r"[a-z0-9](?:[a-z0-9]|-(?!-)){1,61}[a-z0-9]", re.ASCII)
+"""Valid names of containers of Azure Blob Storage."""
 MIN_PART_SIZE = 5 * _MIB
 """S3's least size of a part that is not the last, in bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreAccess:
-    """Settings of an S3 store, of signing and of encryption; a file store needs only the latter two.
+    """Settings of a store, of signing and of encryption; a file store needs only the latter two.
+
+    `account_name` and `account_key` are those of Azure's storage account, `credentials_file` is Google's key file of a
+    service account. Without key or file both libraries look in the environment and ask the platform for an identity.
+    Of the settings of S3, theirs are the endpoint, the authorities, times and attempts.
 
     Without `access_key_id` the provider chain of the SDK is asked (environment, profile, web identity, instance).
     Sizes are bytes, times are seconds. `attempts` counts the first try too. The repr hides secrets.
@@ -52,6 +57,9 @@ class StoreAccess:
     access_key_id: str | None = field(default=None, repr=False)
     secret_access_key: str | None = field(default=None, repr=False)
     session_token: str | None = field(default=None, repr=False)
+    account_name: str | None = None
+    account_key: str | None = field(default=None, repr=False)
+    credentials_file: str | None = None
     checksums: Literal["when_supported", "when_required", "off"] = "when_supported"
     put_crc32c: bool = False
     server_side_encryption: Literal["none", "AES256", "aws:kms", "aws:kms:dsse"] = "none"
@@ -119,6 +127,17 @@ class StoreAccess:
             raise ConfigError(
                 "require_signatures: no key is trusted", code="TDM-S098", remedy="set trusted_keys to public keys"
             )
+
+    def paced_attempts(
+        self, on: type[Exception] | Callable[[Exception], bool], attempts: int
+    ) -> Iterator[stamina.Attempt]:
+        """Yield up to `attempts` attempts at one request, with pauses between them, while they fail with `on`."""
+        initial, longest = self.backoff_initial, self.backoff_max
+        return iter(
+            stamina.retry_context(
+                on, attempts=attempts, timeout=None, wait_initial=initial, wait_max=longest, wait_jitter=initial
+            )
+        )
 
     @property
     def trusted(self) -> tuple[str, ...]:

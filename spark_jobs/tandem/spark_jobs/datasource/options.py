@@ -57,7 +57,7 @@ _OWN: Final = (
     "leaveOut",
     "index",
 )
-_SECRETS: Final = ("access_key_id", "secret_access_key", "session_token")
+_SECRETS: Final = ("access_key_id", "secret_access_key", "session_token", "account_key")
 _PLACES: Final = {"env": SecretSource.VARIABLE, "file": SecretSource.FILE}
 #: The layouts of the files below the root.
 LAYOUTS: Final = ("tandem", "connector")

@@ -135,7 +135,7 @@ WRONG = [
     ("list extra", "unexpected extra argument"),
     (
         "list --root ftp://host/path",
-        '--root: "ftp://host/path" is neither s3://bucket/prefix nor file:///absolute/path',
+        '--root: "ftp://host/path" is none of s3://bucket/prefix, gs://…, az://container/prefix and file:///absolute/path',
     ),
     ("list --root s3://bucket?x=1", "--root: "),
     ("list --root s3://user:secret@bucket", "--root: must not hold credentials"),

@@ -124,7 +124,10 @@ def test_what_is_missing_is_asked_for(store: ObjectStore, capsys: pytest.Capture
     assert "say where the backup is with --root and --pair" in said
     code, said = ran(capsys, "history", "--pair", PAIR, "--root", "ftp://host/x")
     assert code == 2
-    assert '--root: "ftp://host/x" is neither s3://bucket/prefix nor file:///absolute/path' in said
+    assert (
+        '--root: "ftp://host/x" is none of s3://bucket/prefix, gs://…, az://container/prefix and file:///absolute/path'
+        in said
+    )
     path = tmp_path / "store.yaml"
     path.write_text(f"pair: {PAIR}\nstore: {{root: '{store.url}'}}\nkafka: {{bootstrap.servers: ' '}}\ncodec: x\n")
     code, said = ran(capsys, "history", "-c", str(path))

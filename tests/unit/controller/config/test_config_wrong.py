@@ -217,16 +217,24 @@ WRONG = {
     # Store
     "store without scheme": wrong(
         replaced("s3://bucket/prefix", "bucket/prefix"),
-        'a.yaml:8: store.root: "bucket/prefix" is neither s3://bucket/prefix nor file:///',
+        'a.yaml:8: store.root: "bucket/prefix" is none of s3://bucket/prefix',
     ),
     "store of another kind": wrong(
-        replaced("s3://", "ftp://"), "store.root:", "is neither s3://bucket/prefix nor file:///absolute/path"
+        replaced("s3://", "ftp://"),
+        "store.root:",
+        "is none of s3://bucket/prefix, gs://…, az://container/prefix and file:///absolute/path",
     ),
-    "store that there is none for yet": wrong(
+    "store by another name": wrong(
         replaced("s3://bucket", "abfss://bucket"),
         "a.yaml:8: store.root:",
-        "Azure Blob Storage is not supported yet",
-        "docs/connections.md",
+        "write az://container/prefix, and store.account_name",
+    ),
+    "container with a name that Azure does not allow": wrong(
+        replaced("s3://bucket", "az://a--b"),
+        'a.yaml:8: store.root: "az://a--b/prefix" "a--b" is not a container\'s name',
+    ),
+    "bucket of Google with a name that none has": wrong(
+        replaced("s3://bucket", "gs://b"), 'a.yaml:8: store.root: "gs://b/prefix" "b" is not a bucket\'s name'
     ),
     "encryption with keys in requests": wrong(
         replaced("store:\n", "store:\n  server_side_encryption: SSE-C\n"),

@@ -19,6 +19,23 @@ def _fresh_log() -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
+    "name",
+    [
+        "AWS_SECRET_ACCESS_KEY",
+        "AZURE_STORAGE_ACCOUNT_KEY",
+        "AZURE_STORAGE_ACCESS_KEY",
+        "AZURE_STORAGE_SAS_TOKEN",
+        "AZURE_STORAGE_CLIENT_SECRET",
+        "AZURE_CLIENT_SECRET",
+        "GOOGLE_SERVICE_ACCOUNT_KEY",
+    ],
+)
+def test_what_the_sdks_of_clouds_read_is_hidden(name: str) -> None:
+    """The value, not the name."""
+    assert set(hidden_of_environment({name: "s3cret", "HOME": "/root"})) == {"s3cret"}
+
+
+@pytest.mark.parametrize(
     ("url", "secrets"),
     [
         ("http://user:s3cret@proxy:3128", {"s3cret"}),

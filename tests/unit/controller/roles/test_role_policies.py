@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -12,6 +13,7 @@ from support.pages.role_actions import CREDENTIALS, KAFKA_ACTIONS, S3_ACTIONS
 
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.errors import ConfigError
+from tandem.controller.roles.cloud import azure_policy, gcs_policy
 from tandem.controller.roles.kafka import Acl, AclResource, acls, command_lines, literal_prefix, scope_of
 from tandem.controller.roles.role import COMMANDS, CredentialRole
 from tandem.controller.roles.s3 import bucket_policy, place_of, policy
@@ -44,6 +46,54 @@ def test_the_policy_of_s3_allows_what_it_should_and_no_more(name: str) -> None:
     document = policy(PLACE, role, instance=instance)
     for row in S3_ACTIONS:
         assert allows(document, row.action, row.key) == (name in row.allowed), row.name
+
+
+_PERMISSIONS = {"GetObject": "get", "PutObject": "create", "DeleteObject": "delete", "ListBucket": "list"}
+_STARTS = re.compile(
+    r'(resource\.name|api\.getAttribute\("storage\.googleapis\.com/objectListPrefix", ""\))\.startsWith\("([^"]*)"\)'
+)
+
+
+@pytest.mark.parametrize("name", CREDENTIALS)
+def test_the_bindings_of_google_allow_what_they_should_and_no_more(name: str) -> None:
+    """Row by row of the same table, as far as the rows are about objects; each condition is within Google's limit."""
+    role, instance = CREDENTIALS[name]
+    bindings = gcs_policy(PLACE, role, instance=instance)["bindings"]
+    rows_of_objects = [row for row in S3_ACTIONS if row.action in _PERMISSIONS and row.key is not None]
+    assert len(rows_of_objects) > 30
+    for row in rows_of_objects:
+        allowed = False
+        for binding in bindings:
+            terms = binding["condition"]["expression"].split(" || ")
+            assert len(terms) <= 13
+            begins = [re.fullmatch(_STARTS, term) for term in terms]
+            assert all(begins), terms
+            asked = row.key if row.action == "ListBucket" else f"projects/_/buckets/{rows.BUCKET}/objects/{row.key}"
+            fits = any(str(asked).startswith(begin[2]) for begin in begins if begin)
+            allowed = allowed or (fits and binding["permissions"] == [f"storage.objects.{_PERMISSIONS[row.action]}"])
+        assert allowed == (name in row.allowed), row.name
+
+
+@pytest.mark.parametrize("name", CREDENTIALS)
+def test_the_condition_of_azure_allows_what_it_should_and_no_more(name: str) -> None:
+    """Row by row likewise: the role has the action, and the condition's clause for it one of the names."""
+    role, instance = CREDENTIALS[name]
+    made = azure_policy(PLACE, role, instance=instance)
+    blobs = "Microsoft.Storage/storageAccounts/blobServices/containers/blobs"
+    clauses = dict(re.findall(r"\(\(!\((.*?)\)\) OR \((.*?)\)\)(?: AND |$)", made["condition"]))
+    read, listing = f"ActionMatches{{'{blobs}/read'}}", "SubOperationMatches{'Blob.List'}"
+    keys = {
+        "GetObject": f"{read} AND NOT {listing}",
+        "ListBucket": f"{read} AND {listing}",
+        "PutObject": f"ActionMatches{{'{blobs}/add/action'}}",
+        "DeleteObject": f"ActionMatches{{'{blobs}/delete'}}",
+    }
+    assert set(clauses) <= set(keys.values())
+    assert not any(action.endswith("/write") for action in made["role"]["DataActions"]), "it could overwrite"
+    for row in S3_ACTIONS:
+        if row.action in keys and row.key is not None:
+            names = re.findall(r"StringLike '([^']*)'", clauses.get(keys[row.action], ""))
+            assert any(fnmatchcase(row.key, one) for one in names) == (name in row.allowed), row.name
 
 
 @pytest.mark.parametrize("name", CREDENTIALS)

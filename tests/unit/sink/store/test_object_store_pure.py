@@ -228,7 +228,7 @@ def test_settings_that_cannot_work_are_refused(field: str, bad: dict[str, Any]) 
     [
         "", "bucket/prefix", "s3:bucket", "s3://", "s3:///prefix", "s3://b", "s3://bucket:9000/x", "s3://bucket/a//b",
         "s3://bucket/../x", "s3://bucket/x?versionId=1", "s3://bucket/x#1", "s3://[bucket/x", "https://bucket/x",
-        "gs://bucket/x", "file://host/x", "file:relative", "file:///", "file://", "file:///a%00b",
+        "gcs://bucket/x", "gs://b", "az://Bucket/x", "file://host/x", "file:relative", "file:///", "file://", "file:///a%00b",
     ],
 )  # fmt: skip
 def test_a_bad_url_is_refused_where_it_was_written(url: str) -> None:

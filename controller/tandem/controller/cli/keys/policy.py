@@ -41,8 +41,21 @@ class S3Policy:
     policy: Mapping[str, Any]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloudPolicy:
+    """`tandem policy gcs` and `azure`. `policy` is in the language of that cloud's IAM."""
+
+    pair: str
+    role: CredentialRole
+    policy: Mapping[str, Any]
+
+
 RoleOption = Annotated[
     CredentialRole, typer.Option("--role", help="Role whose rights are printed; docs/roles.md describes them.")
+]
+
+InstanceOption = Annotated[
+    str | None, typer.Option("--instance", help="The writer's own; left out: that of the configuration.")
 ]
 
 
@@ -58,9 +71,7 @@ def s3(
     overrides: SetOption = None,
     *,
     role: RoleOption,
-    instance: Annotated[
-        str | None, typer.Option("--instance", help="The writer's own; left out: that of the configuration.")
-    ] = None,
+    instance: InstanceOption = None,
     output_: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Print a role's policy in the syntax of AWS IAM.
@@ -70,13 +81,63 @@ def s3(
     from tandem.controller.roles.s3 import policy  # noqa: PLC0415 - loaded when the command runs, not for --help
 
     loaded = of_store(context, config, overrides)
-    place = _place(loaded)
-    own = (instance or loaded.instance) if role is CredentialRole.WRITER else None
+    _show(policy(_place(loaded), role, instance=_own(loaded, role, instance)), loaded.pair, role, output_)
+
+
+def _own(loaded: Config, role: CredentialRole, instance: str | None) -> str | None:
     if instance is not None and role is not CredentialRole.WRITER:
         raise ConfigError(
             f"--instance requires --role writer, not {role.value}", code="TDM-N021", remedy="leave it out"
         )
-    _show(policy(place, role, instance=own), loaded.pair, role, output_)
+    return (instance or loaded.instance) if role is CredentialRole.WRITER else None
+
+
+@app.command(
+    epilog=examples(
+        "tandem policy gcs -c tandem.yaml --role writer --instance a", "tandem policy gcs -c tandem.yaml --role viewer"
+    )
+)
+def gcs(
+    context: typer.Context,
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+    *,
+    role: RoleOption,
+    instance: InstanceOption = None,
+    output_: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Print a role's permissions on a bucket of Google Cloud Storage, with the conditions of their bindings.
+
+    Make a custom role of each binding's permissions, and bind it on the bucket with the condition.
+    """
+    from tandem.controller.roles.cloud import gcs_policy  # noqa: PLC0415 - loaded when the command runs, not for --help
+
+    loaded = of_store(context, config, overrides)
+    found = gcs_policy(_place(loaded, "gs"), role, instance=_own(loaded, role, instance))
+    _show_cloud(found, loaded.pair, role, output_)
+
+
+@app.command(
+    epilog=examples(
+        "tandem policy azure -c tandem.yaml --role writer --instance a",
+        "tandem policy azure -c tandem.yaml --role viewer",
+    )
+)
+def azure(
+    context: typer.Context,
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+    *,
+    role: RoleOption,
+    instance: InstanceOption = None,
+    output_: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Print a role's custom role on Azure Blob Storage, and the condition of its assignment on the container."""
+    from tandem.controller.roles.cloud import azure_policy  # noqa: PLC0415 - loaded when the command runs, not for --help
+
+    loaded = of_store(context, config, overrides)
+    found = azure_policy(_place(loaded, "az"), role, instance=_own(loaded, role, instance))
+    _show_cloud(found, loaded.pair, role, output_)
 
 
 @app.command(epilog=examples("tandem policy bucket -c tandem.yaml", "tandem policy bucket -c tandem.yaml -o json"))
@@ -171,10 +232,16 @@ def _principal(loaded: Config) -> str:
     return f"User:{loaded.kafka.reveal().get('sasl.username', 'tandem')}"
 
 
-def _place(loaded: Config) -> BucketPlace:
+def _place(loaded: Config, kind: str = "s3") -> BucketPlace:
     from tandem.controller.roles.s3 import place_of  # noqa: PLC0415 - loaded when the command runs, not for --help
 
     store, encryption = loaded.store, loaded.encryption
+    if store.scheme not in {kind, "file"}:
+        raise ConfigError(
+            f"store.root {store.root}: these rights are for {kind}://",
+            code="TDM-N025",
+            remedy="`tandem policy s3`, `gcs` and `azure` are for s3, gs and az",
+        )
     new = () if encryption.aws_kms_key_arn is None else (encryption.aws_kms_key_arn,)
     place = place_of(
         store.root,
@@ -192,3 +259,8 @@ def _place(loaded: Config) -> BucketPlace:
 def _show(policy: dict[str, Any], pair: str, role: CredentialRole | None, form: OutputFormat) -> None:
     body = S3Policy(pair=pair, role=role, policy=policy)
     output.show(kind="S3Policy", body=body, output=form, tables=[json.dumps(policy, indent=2)])
+
+
+def _show_cloud(policy: dict[str, Any], pair: str, role: CredentialRole, form: OutputFormat) -> None:
+    body = CloudPolicy(pair=pair, role=role, policy=policy)
+    output.show(kind="CloudPolicy", body=body, output=form, tables=[json.dumps(policy, indent=2)])

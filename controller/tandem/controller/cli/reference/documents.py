@@ -15,7 +15,7 @@ from typing import Final
 from tandem.backup_avro.documents.pause import Pause
 from tandem.controller.cli.inspect.records import RecordsDocument
 from tandem.controller.cli.inspect.wait import WaitDocument
-from tandem.controller.cli.keys.policy import S3Policy
+from tandem.controller.cli.keys.policy import CloudPolicy, S3Policy
 from tandem.controller.cli.keys.signing_key import SigningKey
 from tandem.controller.cli.maintain.sweep_view import RetentionDocument
 from tandem.controller.cli.restore.adopt import RestoreAdopted
@@ -83,6 +83,8 @@ DOCUMENTS: Final[Mapping[str, tuple[tuple[str, type], ...]]] = {
     "release": (("Release", ReleaseDocument),),
     "policy s3": (("S3Policy", S3Policy),),
     "policy bucket": (("S3Policy", S3Policy),),
+    "policy gcs": (("CloudPolicy", CloudPolicy),),
+    "policy azure": (("CloudPolicy", CloudPolicy),),
     "policy kafka": (("KafkaPolicy", KafkaPolicy),),
     "signing-key generate": (("SigningKey", SigningKey),),
     "signing-key show": (("SigningKey", SigningKey),),

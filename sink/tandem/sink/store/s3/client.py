@@ -112,13 +112,7 @@ class S3Caller:
 
     def attempts(self, on: type[Exception] | Callable[[Exception], bool], attempts: int) -> Iterator[stamina.Attempt]:
         """Yield up to `attempts` attempts, with the settings' pauses between them, while they fail with `on`."""
-        initial = self._settings.backoff_initial
-        longest = self._settings.backoff_max
-        return iter(
-            stamina.retry_context(
-                on, attempts=attempts, timeout=None, wait_initial=initial, wait_max=longest, wait_jitter=initial
-            )
-        )
+        return self._settings.paced_attempts(on, attempts)
 
     def masked(self, said: str) -> str:
         """Return `said` without credentials that a server or proxy repeats of the request: messages travel far."""

@@ -54,6 +54,20 @@ def test_a_policy_is_bare_and_a_document_has_its_frame(tandem: Tandem) -> None:
     assert (code, json.loads(out)["role"]) == (0, None)
 
 
+@pytest.mark.parametrize(("command", "scheme"), [("gcs", "gs"), ("azure", "az")])
+def test_policies_of_other_clouds(tandem: Tandem, command: str, scheme: str) -> None:
+    """Bare and in a frame; not for a bucket of S3."""
+    text = CONFIG.replace("s3://", f"{scheme}://")
+    code, out, err = tandem(command, "--role", "viewer", text=text)
+    assert (code, err) == (0, "")
+    code, framed, _ = tandem(command, "--role", "viewer", "-o", "json", text=text)
+    document = json.loads(framed)
+    assert (code, document["kind"], document["policy"]) == (0, "CloudPolicy", json.loads(out))
+    code, out, err = tandem(command, "--role", "viewer")
+    assert (code, out) == (2, "")
+    assert f"these rights are for {scheme}://" in err
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -132,4 +146,4 @@ def test_a_folder_has_no_policies(tandem: Tandem) -> None:
     """They are for S3."""
     code, _, err = tandem("bucket", text=CONFIG.replace("s3://acme/prod", "file:///srv/backup"))
     assert code == 2
-    assert "policies are for S3" in err
+    assert "policies are for buckets" in err
