@@ -123,7 +123,7 @@ def _items(keys: list[PartitionKey], objects: int, at: int) -> Iterator[StoredOb
 def restore(store: ObjectStore, objects: int) -> tuple[int, int]:
     """Read the chain and plan a restore of all of it."""
     plan = plan_of(ChainReader(store, _PAIR), RestoreOptions())
-    described = [describe_topic(topic, None, now=0) for topic in plan.topics]
+    described = [describe_topic(topic, None, now=0, compression=None) for topic in plan.topics]
     found = sum(item.objects for topic in described for item in topic.partitions)
     if found != objects:
         raise RuntimeError(f"{found} objects are in the plan")
