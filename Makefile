@@ -130,9 +130,11 @@ model-check: setup ## Exhaust the models of the handover, then take each guard a
 bench: setup ## Catch-up, restore and verify against baselines of the same run on a broker of its own, an hour; QUICK=1 for the main cases
 	@$(BIN)/python -m bench $(if $(QUICK),--quick)
 
-bench-keyed: setup ## A sweep of one large partition in memory and by a shuffle, 1 and 10 million records, minutes; FOLDER=… keeps them
-	@folder=$(or $(FOLDER),$$(mktemp -d)); for millions in 1 10; do for keys in twice once; do for strategy in memory shuffle; do \
-		echo "$$millions million records, keys $$keys, $$strategy"; $(BIN)/python -m bench.cases.keyed $$millions $$strategy $$folder $$keys || exit 1; \
+bench-keyed: setup ## Sweeps, comparisons, newest records and merges of one large partition, in memory and by a shuffle, minutes; MILLIONS='1 10' records, FOLDER=… keeps them
+	@folder=$(or $(FOLDER),$$(mktemp -d)); for millions in $(or $(MILLIONS),1 10); do \
+	for pass in 'twice sweep' 'once sweep' 'twice compare' 'twice latest' 'twice merge'; do for strategy in memory shuffle; do \
+		if [ "$$strategy $$pass" = 'memory twice merge' ]; then continue; fi; \
+		echo "$$millions million records, keys $$pass, $$strategy"; $(BIN)/python -m bench.cases.keyed $$millions $$strategy $$folder $$pass || exit 1; \
 	done; done; done
 
 screenshots: setup ## Photograph the status page of a real pair in three states for docs/images; needs chromium, minutes

@@ -2,26 +2,32 @@
 
 PASS is `sweep` (the default), which finds the superseded records and rewrites nothing: that costs the same in both
 strategies; or `compare`, which compares all records with the newer half of them, as a cleaner leaves it; or `latest`,
-which finds the newest record of each key before a restore with `--latest-per-key` loads them. STRATEGY is `memory`, one
+which finds the newest record of each key before a restore with `--latest-per-key` loads them; or `merge`, which reads
+and sorts four partitions for three others, as a restore with `--repartition` does, and writes to no broker: tasks count
+what they would load. Only `stages` and `shuffle` can merge. STRATEGY is `memory`, one
 task that remembers all keys; `stages`, those of the shuffle one after the other in this process, with all messages in
 memory; or `shuffle`, on Spark's `local[2]` with a driver of 1 GB and Python workers whose address space is limited to
 512 MB. The partition has so many million records of about
 100 bytes in objects of 500,000 records, and is made in FOLDER if it is not there. KEYS is `twice`, each key has two
 records (the default), or `once`, one record in twenty is superseded, which is for sweeps.
 Spark is started before the clock is. Memory is the most that was resident: `driver` of this process, `worker` of the
-largest Python worker, `jvm` of Java, `all` the sum over all processes.
+largest Python worker, `jvm` of Java, `all` the sum over all processes. The bytes of a shuffle are those that Spark
+wrote for the next stage, and spilled to disks while it did so.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from importlib import import_module
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from py4j.protocol import Py4JJavaError
 
 from bench.measured import Run, peaks_mb, reading, report, tree_cpu_s
 from tandem.backup_avro.chain.entries import Opening, Part, PartitionKey, StoredObject, sha256_hex
@@ -30,22 +36,31 @@ from tandem.backup_avro.record.container import Codec, encode_block, encode_head
 from tandem.backup_avro.record.current import Record, TimestampType, encode
 from tandem.backup_avro.selection.restorable_state import Slice
 from tandem.spark_jobs.reading.object_reader import StoreAddress
+from tandem.spark_jobs.restore.ambiguous_keys import refuse_ambiguous_keys
 from tandem.spark_jobs.restore.load.load_task import LoadTask, SourcePartition
 from tandem.spark_jobs.restore.load.newest_by_key import Winners, load_by_key
 from tandem.spark_jobs.restore.load.newest_records import newest_offsets
-from tandem.spark_jobs.restore.load.record_stream import RecordShaper
+from tandem.spark_jobs.restore.load.record_stream import GivenUnits, RecordShaper
+from tandem.spark_jobs.restore.merge_source import MergePlan, MergeSource, MergeTopic
+from tandem.spark_jobs.restore.plan.partitioner import Partitioner
 from tandem.spark_jobs.restore.plan.record_changes import RecordChanges
+from tandem.spark_jobs.restore.sorted_load import LoadCalls, load_sorted
 from tandem.spark_jobs.retention.sweep import sweep_all
 from tandem.spark_jobs.retention.sweep_by_key import sweep_by_key
 from tandem.spark_jobs.retention.sweep_plan import SweepPiece, SweepRules, SweepTask
 from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
 from tandem.spark_jobs.spark.session import session
-from tandem.spark_jobs.spark.shuffle import Shuffle, shuffle_here, shuffle_on
+from tandem.spark_jobs.spark.shuffle import Message, Shuffle, ShuffleStage, shuffle_here, shuffle_on
 from tandem.spark_jobs.verify.compare_by_key import compare_by_key
 from tandem.spark_jobs.verify.compare_keys import compare_generations
 from tandem.spark_jobs.verify.compare_tasks import GenerationTask
 
+if TYPE_CHECKING:
+    from pyspark.core.context import SparkContext
+
 _MILLION = 1_000_000
+#: Partitions that are merged, and those that they are merged into.
+_MERGED, _INTO = 4, 3
 _CORES = 2
 _OBJECT = 500_000
 _BLOCK = 2000
@@ -60,10 +75,16 @@ def main() -> None:
     """Run once."""
     records, strategy, folder = int(float(sys.argv[1]) * _MILLION), sys.argv[2], Path(sys.argv[3])
     repeats = _REPEATS[sys.argv[4] if len(sys.argv) > 4 else "twice"]
-    run = {"sweep": _sweep, "compare": _compare, "latest": _latest}[sys.argv[5] if len(sys.argv) > 5 else "sweep"]
+    what = sys.argv[5] if len(sys.argv) > 5 else "sweep"
+    run = {"sweep": _sweep, "compare": _compare, "latest": _latest, "merge": _merge}[what]
+    parts = _MERGED if what == "merge" else 1
     case = _Case(
         address=StoreAddress(root=folder.resolve().as_uri(), settings=reading()),
-        pieces=tuple(_piece(folder, first, records, repeats) for first in range(0, records, _OBJECT)),
+        pieces=tuple(
+            _Objects(folder, records, repeats, parts).piece(number, first)
+            for number in range(parts)
+            for first in range(0, records // parts, _OBJECT)
+        ),
         records=records,
         superseded=records // (2 * repeats),
     )
@@ -80,6 +101,7 @@ def main() -> None:
         began, cpu = time.perf_counter(), tree_cpu_s()
         run(case, shuffle_on(context))
         _report(case, began, cpu)
+        sys.stdout.write(f"bytes of the shuffle, of them spilled: {_shuffled(context)}\n")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +181,68 @@ def _latest(case: _Case, shuffle: Shuffle | None) -> None:
         raise RuntimeError(f"{found} newest records, not {case.records - case.superseded}")
 
 
+def _merge(case: _Case, shuffle: Shuffle | None) -> None:
+    if shuffle is None:
+        raise RuntimeError("nothing merges in one task")
+    slices = [_slice(piece, 0) for piece in case.pieces]
+    topic = MergeTopic(
+        topic="customers",
+        topic_id=_KEY.topic_id,
+        partitions=_MERGED,
+        sources=tuple(
+            SourcePartition(partition=number, slices=tuple(one for one in slices if one.part.key.partition == number))
+            for number in range(_MERGED)
+        ),
+        count=_INTO,
+        shape=RecordChanges(partitioner=Partitioner.MURMUR2),
+        store=case.address,
+    )
+    times = ShuffleStage(partitions=_MERGED, work=_read_times)
+    plan = MergePlan.of(topic, shuffle(topic, (times, ShuffleStage(partitions=1, work=_passed_on))))
+    refuse_ambiguous_keys(topic, plan, shuffle=shuffle)
+    tasks = [
+        replace(_load_task(case, source, topic.shape), merged_into=number)
+        for number, source in enumerate(topic.sources[:_INTO])
+    ]
+    loaded: Counter[int] = Counter()
+
+    def so_far(found: Iterable[_Counted]) -> list[Any]:
+        results = list(found)
+        for one in results:
+            loaded[one.task] += one.records
+        return [replace(one, records=loaded[one.task]) for one in results]
+
+    calls = LoadCalls(load=_counted, results=so_far)
+    found = load_sorted(topic, plan, [[task] for task in tasks], calls, shuffle=shuffle)
+    if sum(result.records for result in found) != case.records:
+        raise RuntimeError(f"{[result.records for result in found]} records, not {case.records}")
+
+
+def _read_times(topic: MergeTopic, number: int, _: Iterator[Any]) -> Iterator[Message]:
+    yield 0, MergeSource(topic=topic, source=topic.sources[number]).times()
+
+
+def _passed_on(_: MergeTopic, number: int, messages: Iterator[Any]) -> Iterator[Message]:
+    for message in messages:
+        yield number, message
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """What a load of one slice tells."""
+
+    task: int
+    records: int
+    resumed: int = 0
+    left_out: int = 0
+    seconds: float = 0.0
+
+
+def _counted(task: LoadTask, given: GivenUnits) -> Iterator[_Counted]:
+    found = sum(chunk.body.records for unit in given.units({}) for chunk in unit.chunks)
+    yield _Counted(task.number, found)
+
+
 def _load_task(case: _Case, source: SourcePartition, shape: RecordChanges) -> LoadTask:
     return LoadTask(
         plan="",
@@ -206,50 +290,76 @@ def _report(case: _Case, began: float, cpu: float) -> None:
         report(replace(run, peak_mb=peak), name)
 
 
-def _piece(folder: Path, first: int, records: int, repeats: int) -> SweepPiece:
-    """Return one object as a piece; make it if it is not there. The second half of the records repeats keys."""
-    path = folder / f"{records}-{repeats}" / f"{first:020}.avro"
-    end = min(first + _OBJECT, records)
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        data = bytearray(encode_header(codec=Codec.ZSTANDARD, sync=_SYNC))
-        for begin in range(first, end, _BLOCK):
-            count = min(_BLOCK, end - begin)
-            body = b"".join(_record(offset, records, repeats) for offset in range(begin, begin + count))
-            data += encode_block(body, count, codec=Codec.ZSTANDARD, sync=_SYNC, level=None)
-        path.write_bytes(data)
-    stored = path.read_bytes()
-    part = Part(
-        key=_KEY,
-        first=first,
-        last=end - 1,
-        records=end - first,
-        tombstones=0,
-        min_timestamp=0,
-        max_timestamp=0,
-        start=len(encode_header(codec=Codec.ZSTANDARD, sync=_SYNC)),
-        end=len(stored),
-    )
-    key = f"{records}-{repeats}/{path.name}"
-    item = StoredObject(key=key, journal=False, bytes=len(stored), sha256=sha256_hex(stored), parts=(part,))
-    return SweepPiece(item=item, part=part, movable=True)
+@dataclass(frozen=True, slots=True)
+class _Objects:
+    """The objects of so many partitions with so many records in all, made where they are not there yet."""
 
+    folder: Path
+    records: int
+    repeats: int
+    partitions: int
 
-def _record(offset: int, records: int, repeats: int) -> bytes:
-    # Neighbours in one half are far apart in the other, as keys are that change at random.
-    half = records // 2
-    number = offset if offset < half or offset % repeats else (offset - half) * 7_919 % half
-    return encode(
-        Record(
-            topic="customers",
-            partition=0,
-            offset=offset,
-            timestamp=1_700_000_000_000 + offset,
-            timestamp_type=TimestampType.CREATE_TIME,
-            key=b"customer-%011d" % number,
-            value=b"v" * 60,
+    def piece(self, partition: int, first: int) -> SweepPiece:
+        """Return the object that begins at an offset. The second half of the records repeats keys."""
+        place = "-".join(map(str, (self.records, self.repeats, *([partition] if self.partitions > 1 else []))))
+        path = self.folder / place / f"{first:020}.avro"
+        end = min(first + _OBJECT, self.records // self.partitions)
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            data = bytearray(encode_header(codec=Codec.ZSTANDARD, sync=_SYNC))
+            for begin in range(first, end, _BLOCK):
+                some = min(_BLOCK, end - begin)
+                body = b"".join(self._record(partition, offset) for offset in range(begin, begin + some))
+                data += encode_block(body, some, codec=Codec.ZSTANDARD, sync=_SYNC, level=None)
+            path.write_bytes(data)
+        stored = path.read_bytes()
+        part = Part(
+            key=_KEY._replace(partition=partition),
+            first=first,
+            last=end - 1,
+            records=end - first,
+            tombstones=0,
+            min_timestamp=0,
+            max_timestamp=0,
+            start=len(encode_header(codec=Codec.ZSTANDARD, sync=_SYNC)),
+            end=len(stored),
         )
-    )
+        item = StoredObject(
+            key=f"{place}/{path.name}", journal=False, bytes=len(stored), sha256=sha256_hex(stored), parts=(part,)
+        )
+        return SweepPiece(item=item, part=part, movable=True)
+
+    def _record(self, partition: int, offset: int) -> bytes:
+        """Return a record, encoded: its place in time is that of its number among the records of all partitions."""
+        written = offset * self.partitions + partition
+        # Neighbours in one half are far apart in the other, as keys are that change at random.
+        half = self.records // 2
+        number = written if written < half or written % self.repeats else (written - half) * 7_919 % half
+        return encode(
+            Record(
+                topic="customers",
+                partition=partition,
+                offset=offset,
+                timestamp=1_700_000_000_000 + written,
+                timestamp_type=TimestampType.CREATE_TIME,
+                key=b"customer-%011d" % number,
+                value=b"v" * 60,
+            )
+        )
+
+
+def _shuffled(context: SparkContext) -> tuple[int, int]:
+    """Return the bytes that all stages so far have written for others, and have spilled to disks."""
+    stages = context._jsc.sc().statusStore()  # noqa: SLF001 (PySpark's own view has no bytes)
+    written = spilled = 0
+    for number in count():
+        try:
+            stage = stages.lastStageAttempt(number)
+        except Py4JJavaError:
+            return written, spilled
+        written += stage.shuffleWriteBytes()
+        spilled += stage.diskBytesSpilled()
+    raise AssertionError("stages have no end")
 
 
 if __name__ == "__main__":

@@ -34,8 +34,8 @@ from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import Identity, claim, now_ms
 from tandem.sink.write.commit import complete_entry
 from tandem.spark_jobs.reading.object_reader import StoreAddress
-from tandem.spark_jobs.restore.plan import plan as restore_plan
 from tandem.spark_jobs.restore.plan.options import RestoreOptions, plan_of
+from tandem.spark_jobs.restore.plan.plan_document import describe_topic
 from tandem.spark_jobs.retention import retention_plan
 from tandem.spark_jobs.retention.retention_steps import RetentionPlan, RetentionRules, StoreObservation
 
@@ -123,7 +123,7 @@ def _items(keys: list[PartitionKey], objects: int, at: int) -> Iterator[StoredOb
 def restore(store: ObjectStore, objects: int) -> tuple[int, int]:
     """Read the chain and plan a restore of all of it."""
     plan = plan_of(ChainReader(store, _PAIR), RestoreOptions())
-    described = [restore_plan.describe_topic(topic, None, now=0) for topic in plan.topics]
+    described = [describe_topic(topic, None, now=0, compression=None) for topic in plan.topics]
     found = sum(item.objects for topic in described for item in topic.partitions)
     if found != objects:
         raise RuntimeError(f"{found} objects are in the plan")

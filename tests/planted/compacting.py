@@ -57,8 +57,8 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="keyed comparison: a range that was not read is not missed",
         file=_COMPARE,
-        old="    if seen.ranges != shared.ranges_of(place) or buckets != len(shared.own_buckets(place)):\n",
-        new="    if buckets != len(shared.own_buckets(place)):\n",
+        old="    if seen.ranges != shared.ranges_of(place) or buckets != len(shared.buckets.of_place(place)):\n",
+        new="    if buckets != len(shared.buckets.of_place(place)):\n",
     ),
     Mistake(
         name="keyed comparison: a bucket that was not compared is not missed",
@@ -105,8 +105,8 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="keyed comparison: what a log has beyond the cut is read with what is below it",
         file=_COMPARE,
-        old="ShuffleStage(partitions=buckets[-1] + len(shared.beyond), work=join)",
-        new="ShuffleStage(partitions=buckets[-1], work=join)",
+        old="ShuffleStage(partitions=shared.buckets.count + len(shared.beyond), work=join)",
+        new="ShuffleStage(partitions=shared.buckets.count, work=join)",
     ),
     Mistake(
         name="comparison: another key at the same offset hides an older record of it",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,8 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 from support.backups.build_backup import PAIR, Backup, TopicSpec, records
 from support.backups.witness import place_of, stored
+from support.clusters.keyed_limits import by_shuffle
 from support.clusters.standalone_spark import Done
 from support.restores.cases import read_with_offsets
+from support.restores.grown_topic import PARTITIONS as GROWN
+from support.restores.grown_topic import assert_merged, grown_topic
 from support.restores.live_topics import write_records
 
 from tandem.backup_avro.record.current import Record
@@ -22,7 +26,6 @@ from tandem.controller.cli.main import run
 from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.store import open_store
-from tandem.spark_jobs.retention.sweep_plan import SweepRules
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,7 +35,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.slow, pyte
 
 PARTITIONS = 3
 LAST = 260
-"""The end of each partition."""
+"""Above the end of each partition."""
 UNCLEANED = {"cleanup.policy": "compact", "min.compaction.lag.ms": "86400000", "max.compaction.lag.ms": "86400000000"}
 #: What differs between two runs of one command, and nothing else.
 CHANGING = {"at", "checkSeconds", "hash", "id", "loadSeconds", "recordsPerSecond", "root", "seconds", "target", "to"}
@@ -49,14 +52,12 @@ def topic(make_topic: TopicMaker) -> str:
 
 
 @pytest.fixture
-def local(spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+def local(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> Run:
     """Runs commands in the local session that is there already."""
     assert spark is not None
 
     def call(*arguments: str, keyed: bool = False) -> Done:
-        with monkeypatch.context() as patch:
-            if keyed:
-                patch.setitem(SweepRules.__init__.__kwdefaults__, "most_in_memory", 0)
+        with by_shuffle() if keyed else nullcontext():
             code = run(list(arguments))
         shown = capsys.readouterr()
         return Done(code, shown.out, shown.err)
@@ -80,6 +81,8 @@ def plain(document: Any) -> Any:
         return {key: plain(value) for key, value in document.items() if key not in CHANGING}
     if isinstance(document, Sequence) and not isinstance(document, str):
         return sorted((plain(item) for item in document), key=lambda item: json.dumps(item, sort_keys=True))
+    if isinstance(document, str):
+        return document.replace(".local", "").replace(".cluster", "")  # names of targets
     return document
 
 
@@ -165,8 +168,9 @@ def test_verifying(both: Both, kafka: KafkaServer, topic: str) -> None:
     both.fill(TopicSpec(topic, PARTITIONS, config=UNCLEANED, topic_id=topic_id), live, wrong)
     verified = both("verify")
     assert [item["records"] for item in verified["generations"]] == [len(live), len(live)]
-    assert both("verify", "--against-topic", code=3)["counts"] == {"different": PARTITIONS}
-    assert both("verify", "--against-generation", "1,2", code=3)["counts"] == {"different": PARTITIONS}
+    for keyed in (False, True):
+        for how in (("--against-topic",), ("--against-generation", "1,2")):
+            assert both("verify", *how, code=3, keyed=keyed)["counts"] == {"different": PARTITIONS}
 
 
 def test_exporting(both: Both) -> None:
@@ -179,16 +183,31 @@ def test_exporting(both: Both) -> None:
 
 
 def test_restoring(both: Both, kafka: KafkaServer, topic_name: str) -> None:
-    """All records, and the newest ones, have the same offsets."""
+    """All records, and the newest ones by either way, have the same offsets."""
     items = history(topic_name)
     both.fill(TopicSpec(topic_name, PARTITIONS), items)
-    for name, options, wanted in (("all", (), items), ("latest", ("--latest-per-key",), newest_of(items))):
-        both("restore", *options, "--suffix", f".{name}.{{place}}")
+    for name, options, wanted in (
+        ("all", (), items),
+        ("latest", ("--latest-per-key",), newest_of(items)),
+        ("keyed", ("--latest-per-key",), newest_of(items)),
+    ):
+        both("restore", *options, "--suffix", f".{name}.{{place}}", keyed=name == "keyed")
         for number in range(PARTITIONS):
             there = [read_with_offsets(kafka.bootstrap, f"{topic_name}.{name}.{place}", number) for place in PLACES]
             assert there[0] == there[1]
             found = [row[1:3] for _, row in there[0]]
             assert found == [(item.key, item.value) for item in wanted if item.partition == number]
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_merging(both: Both, kafka: KafkaServer, topic_name: str, keyed: bool) -> None:
+    """Keys that lie in several partitions get into one, in their order, by one task or by Spark's shuffle."""
+    written = grown_topic(topic_name, rounds=14)
+    both.fill(TopicSpec(topic_name, GROWN), written)
+    merge = ("restore", "--repartition", "murmur2", "--partitions", "3")
+    assert both(*merge, "--suffix", ".{place}", keyed=keyed)["records"] == len(written)
+    for place in PLACES:
+        assert_merged(written, kafka.bootstrap, f"{topic_name}.{place}", partitions=3)
 
 
 @pytest.mark.parametrize("keyed", [False, True])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from support.backups.wide_backup import PARTITIONS, wide_backup
 from support.backups.witness import place_of, stored
 from support.clusters.standalone_spark import BY_KEY, StandaloneSpark
 from support.restores.cases import read_all, rows_of
+from support.restores.grown_topic import PARTITIONS as GROWN
+from support.restores.grown_topic import assert_merged, grown_topic
 
 from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.sink.store import ObjectStore, open_store
@@ -48,6 +51,28 @@ def test_a_restore_loses_a_worker(
     for number in range(PARTITIONS):
         wanted = rows_of([item for item in items if item.partition == number])
         assert read_all(kafka.bootstrap, f"{topic_name}.restored", number) == wanted
+
+
+def test_a_merge_loses_a_worker(
+    standalone: StandaloneSpark, kafka: KafkaServer, topic_name: str, tmp_path: Path
+) -> None:
+    """What its executor had sent to slices that are not loaded yet is sent again; each key keeps its order."""
+    written = grown_topic(topic_name, rounds=60)
+    store = open_store(tmp_path.as_uri())
+    Backup.completed(store, written, topics=[TopicSpec(topic_name, GROWN)], block_records=50)
+    places = ("--root", tmp_path.as_uri(), "--pair", PAIR, "--target-bootstrap-servers", kafka.bootstrap)
+    merge = ("restore", "--repartition", "murmur2", "--partitions", "3", "--suffix", ".merged", "-o", "json")
+    lost = standalone.workers[1]
+    with standalone.begun(*merge, *places, "--rate", "8KiB", prelude=BY_KEY) as command:
+        begun = re.compile(rf"[1-9][0-9]* of {len(written)} records")
+        command.wait("has records", lambda: any(map(begun.search, command.lines)))
+        sent = [*(lost.folder / "local").rglob("shuffle_*.data")]
+        lost.kill()
+        assert sent, f"nothing was lost: {command.log}"
+        report = command.answer()
+    lost.start()
+    assert (report["verified"], report["records"]) == (True, len(written))
+    assert_merged(written, kafka.bootstrap, f"{topic_name}.merged", partitions=3)
 
 
 @pytest.mark.parametrize("keyed", [False, True])

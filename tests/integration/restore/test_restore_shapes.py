@@ -11,6 +11,7 @@ import pytest
 from support.backups.build_backup import PAIR, Backup, TopicSpec, records
 from support.clusters.topics import TopicMaker
 from support.restores.cases import Case, read_all, rows_of
+from support.restores.grown_topic import assert_merged, grown_topic
 
 from tandem.backup_avro.errors import ExitCode, RefusedError
 from tandem.backup_avro.record.current import Record
@@ -106,36 +107,13 @@ def test_four_partitions_become_seven(case: Case, topic_name: str, make_topic: T
     assert {number for topic in record.topics for task in topic.tasks for number in task.strands} == set(range(7))
 
 
-def _grown(topic: str, keys: Iterable[str]) -> list[Record]:
-    """Each key six times, a second apart, in a topic of two partitions that got two more; one record a year ahead."""
-    found: list[Record] = []
-    ends = dict.fromkeys(range(4), 0)
-    for number in range(6):
-        choose = chooser(Partitioner.MURMUR2, 2 if number < 3 else 4)
-        for at, key in enumerate(keys):
-            partition = choose(key.encode())
-            found.append(
-                Record(
-                    topic=topic,
-                    partition=partition,
-                    offset=ends[partition],
-                    timestamp=1_700_000_000_000 + 1000 * number + at + (365 * 86_400_000 if len(found) == 10 else 0),
-                    key=key.encode(),
-                    value=f"{key}-{number}".encode(),
-                )
-            )
-            ends[partition] += 1
-    return found
-
-
 @pytest.mark.parametrize("limits", [MergeLimits(), _SMALL])
 def test_keys_in_several_partitions_are_merged(
     case: Case, topic_name: str, monkeypatch: pytest.MonkeyPatch, limits: MergeLimits
 ) -> None:
     """The number of partitions grew once, and a clock was a year ahead: each key has its values in their order."""
     monkeypatch.setattr(merge_source, "DEFAULT_LIMITS", limits)
-    keys = [f"key-{number}" for number in range(50)]
-    written = _grown(topic_name, keys)
+    written = grown_topic(topic_name)
     backup = Backup.claim(case.store, topics=[TopicSpec(topic_name, partitions=4)], block_records=5)
     for at in range(0, len(written), 40):
         backup.commit(written[at : at + 40], groups={"g": {(topic_name, number): 3 for number in range(4)}})
@@ -149,12 +127,7 @@ def test_keys_in_several_partitions_are_merged(
     assert report.records == len(written)
     [topic] = report.topics
     assert any("in the order in which timestamps say" in note for note in topic.notes)
-    choose = chooser(Partitioner.MURMUR2, 3)
-    for number in range(3):
-        rows = read_all(case.kafka.bootstrap, target, number)
-        assert {row[1] for row in rows} == {key.encode() for key in keys if choose(key.encode()) == number}
-        for key in {row[1] for row in rows}:
-            assert [row[2] for row in rows if row[1] == key] == [b"%s-%d" % (key, at) for at in range(6)]
+    assert_merged(written, case.kafka.bootstrap, target, partitions=3)
     # Each target partition has a task of its own, and the groups' positions follow from all of them.
     record = restore_groups.load(case.store, PAIR, report.id)
     assert [[*task.strands] for task in record.topics[0].tasks] == [[0], [1], [2]]
@@ -164,7 +137,7 @@ def test_keys_in_several_partitions_are_merged(
 def test_a_merge_that_was_killed_goes_on(case: Case, topic_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between two slices: what is there stays, and the end is the same; the limit of the rate holds for all."""
     monkeypatch.setattr(merge_source, "DEFAULT_LIMITS", _SMALL)
-    written = _grown(topic_name, [f"key-{number}" for number in range(50)])
+    written = grown_topic(topic_name)
     Backup.completed(case.store, written, topics=[TopicSpec(topic_name, partitions=4)], block_records=5)
     target = f"{topic_name}.three"
     options = RestoreOptions(
@@ -187,10 +160,7 @@ def test_a_merge_that_was_killed_goes_on(case: Case, topic_name: str, monkeypatc
     assert 0 < report.resumed < len(written)
     assert report.mismatches == ()
     assert report.records == len(written)
-    for number in range(3):
-        rows = read_all(case.kafka.bootstrap, target, number)
-        for key in {row[1] for row in rows}:
-            assert [row[2] for row in rows if row[1] == key] == [b"%s-%d" % (key, at) for at in range(6)]
+    assert_merged(written, case.kafka.bootstrap, target, partitions=3)
 
 
 @pytest.mark.parametrize("limits", [MergeLimits(), _SMALL])

@@ -28,26 +28,27 @@ from tandem.controller.sandbox.jars import find_java
 from tandem.controller.sandbox.server import LocalServer
 
 _HOME: Final = Path(pyspark.__path__[0])
+#: Where programs find this package, `support`.
+_TESTS: Final = Path(__file__).parents[2]
 _MAIN: Final = "import sys; from tandem.controller.cli.main import main; sys.exit(main())"
-#: Makes the sweep compare keys by a shuffle from the first record on.
+#: Has keyed work go by a shuffle from the first record on.
 BY_KEY: Final = """
-from tandem.spark_jobs.retention.sweep_plan import SweepRules
-SweepRules.__init__.__kwdefaults__["most_in_memory"] = 0
+from support.clusters.keyed_limits import by_shuffle
+limits = by_shuffle()
+limits.__enter__()
 """
 _COMMANDS: Final = """
 import contextlib, io, json, sys
+from support.clusters.keyed_limits import by_shuffle
 from tandem.controller.cli.main import run
-from tandem.spark_jobs.retention.sweep_plan import SweepRules
 from tandem.spark_jobs.spark.session import session
-limits = SweepRules.__init__.__kwdefaults__
-usual = limits["most_in_memory"]
 with session(sys.argv[1], name="commands"):
     for line in sys.stdin:
         words, keyed = json.loads(line)
-        limits["most_in_memory"] = 0 if keyed else usual
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            code = run(words)
+            with by_shuffle() if keyed else contextlib.nullcontext():
+                code = run(words)
         print(json.dumps([code, out.getvalue(), err.getvalue()]), flush=True)
 """
 _DEFAULTS: Final = "spark-defaults.conf"
@@ -293,7 +294,7 @@ class StandaloneSpark:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env=_spark_environment(self.conf),
+            env=_spark_environment(self.conf) | {"PYTHONPATH": str(_TESTS)},
             cwd=self.folder,
             start_new_session=True,
         )

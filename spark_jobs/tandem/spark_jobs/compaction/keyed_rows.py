@@ -8,7 +8,7 @@ bucket. Compiled code goes through the keys; a row is never an object of Python.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
@@ -49,26 +49,6 @@ class KeyedLimits:
 
 
 DEFAULT_LIMITS: Final = KeyedLimits()
-
-
-def buckets_for(rows: int, *, at_least: int, bucket_rows: int) -> int:
-    """Return the number of buckets for at most so many rows: of a random hash, about `bucket_rows` fall into each."""
-    return max(1, at_least, -(-rows // bucket_rows))
-
-
-def index_ranges(sizes: Sequence[tuple[int, int]], limits: KeyedLimits) -> Iterator[tuple[int, int]]:
-    """Cut a list into ranges [first, end) of bounded bytes and records, or of one element.
-
-    `sizes` are the stored bytes and the records of each element.
-    """
-    first = size = count = 0
-    for index, (stored, records) in enumerate(sizes):
-        if index > first and (size + stored > limits.range_bytes or count + records > limits.range_records):
-            yield first, index
-            first, size, count = index, 0, 0
-        size += stored
-        count += records
-    yield first, len(sizes)
 
 
 class KeyedRows(NamedTuple):

@@ -17,6 +17,7 @@ import time
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
@@ -32,11 +33,10 @@ from tandem.spark_jobs.compaction.keyed_rows import (
     KeyedLimits,
     KeyedRows,
     Rows,
-    buckets_for,
-    index_ranges,
     joined,
     unpacked,
 )
+from tandem.spark_jobs.compaction.keyed_shares import Buckets, PieceRange, piece_ranges
 from tandem.spark_jobs.retention.sweep_partition import (
     Superseded,
     SweepSource,
@@ -60,21 +60,12 @@ class OpensStore(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SweepRange:
-    """The pieces [first, end) of the task with the number `place`."""
-
-    place: int
-    first: int
-    end: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class KeyedSweep:
     """What all stages know: the partitions to sweep, their ranges, and the number of buckets."""
 
     store: OpensStore
     tasks: tuple[SweepTask, ...]
-    ranges: tuple[SweepRange, ...]
+    ranges: tuple[PieceRange, ...]
     hash: KeyedHash
     buckets: int
     limits: KeyedLimits
@@ -118,22 +109,18 @@ def sweep_by_key(
 
     The results are those of `sweep_all`; a failure of a partition is in its result. Raises errors of Spark.
     """
-    ranges = tuple(found for place, task in enumerate(tasks) for found in _ranges(place, task, limits))
+    pieces = [task.pieces for task in tasks]
     shared = KeyedSweep(
         store=store,
         tasks=tuple(tasks),
-        ranges=ranges,
+        ranges=piece_ranges(pieces, limits),
         hash=KeyedHash(bits=limits.hash_bits),
-        buckets=buckets_for(
-            sum(task.records for task in tasks),
-            at_least=max(parallelism, 2 * sum(task.bytes for task in tasks) // limits.bucket_bytes),
-            bucket_rows=limits.bucket_keys,
-        ),
+        buckets=Buckets.of([list(chain.from_iterable(pieces))], limits, parallelism=parallelism).count,
         limits=limits,
         write=write,
     )
     stages = (
-        ShuffleStage(partitions=len(ranges), work=send_keys),
+        ShuffleStage(partitions=len(shared.ranges), work=send_keys),
         ShuffleStage(partitions=shared.buckets, work=judge_keys),
         ShuffleStage(partitions=len(tasks), work=rewrite),
     )
@@ -141,12 +128,6 @@ def sweep_by_key(
         return shuffle(shared, stages)
     except RefusedError as error:
         return [_failed(task, error) for task in tasks]
-
-
-def _ranges(place: int, task: SweepTask, limits: KeyedLimits) -> Iterator[SweepRange]:
-    sizes = [(piece.part.end - piece.part.start, piece.part.records) for piece in task.pieces]
-    for first, end in index_ranges(sizes, limits):
-        yield SweepRange(place=place, first=first, end=end)
 
 
 # --- the stages -------------------------------------------------------------------------------------------------------

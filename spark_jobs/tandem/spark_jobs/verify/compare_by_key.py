@@ -17,7 +17,6 @@ not be read ends the comparison of its partition.
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -41,12 +40,12 @@ from tandem.spark_jobs.compaction.keyed_rows import (
     KeyedLimits,
     KeyedRows,
     Rows,
-    buckets_for,
     joined,
     last_with,
     split,
     unpacked,
 )
+from tandem.spark_jobs.compaction.keyed_shares import Buckets
 from tandem.spark_jobs.reading.live_log import LiveLog
 from tandem.spark_jobs.reading.object_reader import Body, ObjectReader
 from tandem.spark_jobs.spark.shuffle import Message, Shuffle, ShuffleStage
@@ -101,24 +100,16 @@ class CompareRange:
 class KeyedComparison:
     """What all stages know: the partitions to compare, their ranges below and beyond the cut, and their buckets.
 
-    Task n has the buckets [buckets[n], buckets[n + 1]). `began` is a time of the store's clock (ms).
+    `began` is a time of the store's clock (ms).
     """
 
     tasks: tuple[CompareTask, ...]
     below: tuple[CompareRange, ...]
     beyond: tuple[CompareRange, ...]
-    buckets: tuple[int, ...]
+    buckets: Buckets
     hash: KeyedHash
     limits: KeyedLimits
     began: int
-
-    def place_of(self, bucket: int) -> int:
-        """Return the number of the task that a bucket belongs to."""
-        return bisect_right(self.buckets, bucket) - 1
-
-    def own_buckets(self, place: int) -> range:
-        """Return the buckets of a task."""
-        return range(self.buckets[place], self.buckets[place + 1])
 
     def facts(self, place: int, seen: _Observed) -> CompareFacts:
         """Return the facts by which the differences in a partition are judged.
@@ -219,15 +210,7 @@ def compare_by_key(
     The results are those of `compare_topic` and `compare_generations`, and keys of findings are always known; a failure
     of a partition is in its result. Raises errors of Spark, and of the store's clock.
     """
-    buckets = [0]
-    for task in tasks:
-        pieces = [piece for side in (*task.sides, *task.beyond) for piece in side]
-        at_least = max(
-            parallelism // len(tasks),
-            2 * sum(piece.part.end - piece.part.start for piece in pieces) // limits.bucket_bytes,
-        )
-        rows = sum(piece.part.records for piece in pieces)
-        buckets.append(buckets[-1] + buckets_for(rows, at_least=at_least, bucket_rows=limits.bucket_keys))
+    pieces = [[piece for side in (*task.sides, *task.beyond) for piece in side] for task in tasks]
     try:
         shared = KeyedComparison(
             tasks=tuple(tasks),
@@ -237,15 +220,15 @@ def compare_by_key(
                 for one in _ranges(CompareRange(place=place, low=0, high=task.cut), task.sides, limits)
             ),
             beyond=tuple(one for place, task in enumerate(tasks) for one in _beyond(place, task, limits)),
-            buckets=tuple(buckets),
+            buckets=Buckets.of(pieces, limits, parallelism=parallelism),
             hash=KeyedHash(bits=limits.hash_bits),
             limits=limits,
             began=now_ms(tasks[0].store.open()),
         )
         stages = (
             ShuffleStage(partitions=len(shared.below), work=send_latest),
-            ShuffleStage(partitions=buckets[-1] + len(shared.beyond), work=join),
-            ShuffleStage(partitions=buckets[-1], work=judge),
+            ShuffleStage(partitions=shared.buckets.count + len(shared.beyond), work=join),
+            ShuffleStage(partitions=shared.buckets.count, work=judge),
             ShuffleStage(partitions=len(tasks), work=conclude),
         )
         return shuffle(shared, stages)
@@ -287,15 +270,15 @@ def _ranges(whole: CompareRange, sides: Sides, limits: KeyedLimits) -> Iterator[
 def send_latest(shared: KeyedComparison, number: int, _: Iterator[Any]) -> Iterator[Message]:
     """Read a range below the cut; send the latest records of each key, and to the first bucket what was observed."""
     which = shared.below[number]
-    yield from _sent(shared, number, which, [shared.buckets[which.place]])
+    yield from _sent(shared, number, which, shared.buckets.of_place(which.place)[:1])
 
 
 def join(shared: KeyedComparison, number: int, messages: Iterator[Any]) -> Iterator[Message]:
     """Send on the keys of a bucket on which the sides differ; or read a range beyond the cut."""
-    beyond = number - shared.buckets[-1]
+    beyond = number - shared.buckets.count
     if beyond >= 0:
         which = shared.beyond[beyond]
-        yield from _sent(shared, len(shared.below) + beyond, which, shared.own_buckets(which.place))
+        yield from _sent(shared, len(shared.below) + beyond, which, shared.buckets.of_place(which.place))
         return
     packed: list[Any] = []
     observed: list[_Observed] = []
@@ -303,7 +286,7 @@ def join(shared: KeyedComparison, number: int, messages: Iterator[Any]) -> Itera
         (observed if isinstance(message, _Observed) else packed).append(message)
     if observed:
         seen = reduce(_Observed.__add__, observed)
-        for bucket in shared.own_buckets(shared.place_of(number)):
+        for bucket in shared.buckets.of_place(shared.buckets.place_of(number)):
             yield bucket, seen
     found = unpacked(packed)
     packed.clear()
@@ -312,7 +295,7 @@ def join(shared: KeyedComparison, number: int, messages: Iterator[Any]) -> Itera
 
 def judge(shared: KeyedComparison, number: int, messages: Iterator[Any]) -> Iterator[Message]:
     """Judge the differences in a bucket; its first bucket sends what was observed of a partition, too."""
-    place = shared.place_of(number)
+    place = shared.buckets.place_of(number)
     seen = _Observed(ranges=frozenset())
     keys = 0
     packed, beyond = [], []
@@ -331,7 +314,7 @@ def judge(shared: KeyedComparison, number: int, messages: Iterator[Any]) -> Iter
     judged = _judged(suspects, newer, shared.facts(place, seen), shared.tasks[place].named)
     judged.keys = keys
     yield place, judged
-    if number == shared.buckets[place]:
+    if number == shared.buckets.of_place(place)[0]:
         yield place, seen
 
 
@@ -350,7 +333,7 @@ def conclude(shared: KeyedComparison, place: int, messages: Iterator[Any]) -> It
     if seen.error is not None:
         yield 0, failed_comparison(task, seen.error)
         return
-    if seen.ranges != shared.ranges_of(place) or buckets != len(shared.own_buckets(place)):
+    if seen.ranges != shared.ranges_of(place) or buckets != len(shared.buckets.of_place(place)):
         missed = DamagedError(
             f"{len(shared.ranges_of(place) - seen.ranges)} ranges of {task.name}-{task.key.partition} were not read",
             code="TDM-V016",
@@ -561,13 +544,13 @@ def _other_keys(left: KeyedRows, right: KeyedRows) -> Rows:
 
 def _dealt(shared: KeyedComparison, place: int, folded: _Folded) -> Iterator[Message]:
     """Send rows to the buckets of their keys; those without a key anywhere."""
-    first, buckets = shared.buckets[place], len(shared.own_buckets(place))
+    buckets = shared.buckets.of_place(place)
     keyless = folded.found.rows["flags"] & _KEYLESS != 0
-    for bucket, dealt in shared.hash.deal(folded.found.picked(np.flatnonzero(~keyless)), buckets):
-        yield first + bucket, dealt.packed()
+    for bucket, dealt in shared.hash.deal(folded.found.picked(np.flatnonzero(~keyless)), len(buckets)):
+        yield buckets[bucket], dealt.packed()
     rows = folded.found.rows[keyless]
-    for bucket, dealt in split(KeyedRows(rows, b""), rows["at"] % np.uint64(buckets), buckets):
-        yield first + bucket, dealt.packed()
+    for bucket, dealt in split(KeyedRows(rows, b""), rows["at"] % np.uint64(len(buckets)), len(buckets)):
+        yield buckets[bucket], dealt.packed()
 
 
 # --- joining and judging ----------------------------------------------------------------------------------------------

@@ -332,11 +332,11 @@ def test_a_range_that_is_read_again_too_late_proves_nothing() -> None:
     def again(shared: Any, stages: Sequence[ShuffleStage]) -> list[Any]:
         first, second, *others = stages
         sent = list(first.work(shared, len(shared.below) - 1, iter(())))
-        beyond = list(second.work(shared, shared.buckets[-1], iter(())))
+        beyond = list(second.work(shared, shared.buckets.count, iter(())))
         topic.log = CLEANED
 
         def late(shared_: Any, number: int, messages: Iterator[Any]) -> Iterator[Message]:
-            return iter(beyond) if number == shared.buckets[-1] else second.work(shared_, number, messages)
+            return iter(beyond) if number == shared.buckets.count else second.work(shared_, number, messages)
 
         assert sent
         return shuffle_here(shared, [first, replace(second, work=late), *others])

@@ -11,7 +11,6 @@ The winners follow from the objects alone, so a load that is resumed, also by an
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -29,11 +28,10 @@ from tandem.spark_jobs.compaction.keyed_rows import (
     KeyedHash,
     KeyedLimits,
     KeyedRows,
-    buckets_for,
-    index_ranges,
     joined,
     unpacked,
 )
+from tandem.spark_jobs.compaction.keyed_shares import Buckets, PieceRange, piece_ranges
 from tandem.spark_jobs.reading.object_reader import Body
 from tandem.spark_jobs.restore.load.load_task import LoadTask, SourcePartition
 from tandem.spark_jobs.restore.load.newest_records import OffsetBitmaps
@@ -51,25 +49,17 @@ class NewestSource(NamedTuple):
     number: int
 
 
-class _Range(NamedTuple):
-    """The slices [first, end) of the source with the number `place`."""
-
-    place: int
-    first: int
-    end: int
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyedLoad:
     """What all stages know: the tasks, their source partitions, and the ranges and buckets of these.
 
-    Source n has the buckets [buckets[n], buckets[n + 1]). `load` carries out a task, and yields results.
+    `load` carries out a task, and yields results.
     """
 
     tasks: tuple[LoadTask, ...]
     sources: tuple[NewestSource, ...]
-    ranges: tuple[_Range, ...]
-    buckets: tuple[int, ...]
+    ranges: tuple[PieceRange, ...]
+    buckets: Buckets
     hash: KeyedHash
     limits: KeyedLimits
     load: Load
@@ -115,27 +105,20 @@ def load_by_key(
     Raises errors of Spark, and RefusedError if keys would lie on disks in the clear.
     """
     sources = [NewestSource(number, at) for number, task in enumerate(tasks) for at in range(len(task.sources))]
-    ranges: list[_Range] = []
-    buckets = [0]
-    for place, (number, at) in enumerate(sources):
-        source = tasks[number].sources[at]
-        sizes = [(piece.part.end - piece.part.start, piece.part.records) for piece in source.slices]
-        ranges += [_Range(place, first, end) for first, end in index_ranges(sizes, limits)]
-        at_least = max(parallelism // len(sources), 2 * sum(size for size, _ in sizes) // limits.bucket_bytes)
-        buckets.append(buckets[-1] + buckets_for(source.records, at_least=at_least, bucket_rows=limits.bucket_keys))
+    slices = [tasks[number].sources[at].slices for number, at in sources]
     shared = KeyedLoad(
         tasks=tuple(tasks),
         sources=tuple(sources),
-        ranges=tuple(ranges),
-        buckets=tuple(buckets),
+        ranges=piece_ranges(slices, limits),
+        buckets=Buckets.of(slices, limits, parallelism=parallelism),
         hash=KeyedHash(bits=limits.hash_bits),
         limits=limits,
         load=load,
         failed=failed,
     )
     stages = (
-        ShuffleStage(partitions=len(ranges), work=send_newest),
-        ShuffleStage(partitions=buckets[-1], work=choose),
+        ShuffleStage(partitions=len(shared.ranges), work=send_newest),
+        ShuffleStage(partitions=shared.buckets.count, work=choose),
         ShuffleStage(partitions=len(tasks), work=load_winners),
     )
     return shuffle(shared, stages)
@@ -148,24 +131,24 @@ def send_newest(shared: KeyedLoad, number: int, _: Iterator[Any]) -> Iterator[Me
     """Read a range; send the newest record of each key, and to all buckets where the wanted state ends."""
     which = shared.ranges[number]
     task = shared.tasks[shared.sources[which.place].task]
-    first, end = shared.buckets[which.place], shared.buckets[which.place + 1]
+    buckets = shared.buckets.of_place(which.place)
     error: PermanentError | TimedOutError | None = None
     reading = _RangeReading(task, shared.source(which.place), which)
     try:
         for found in _folded(reading.rows(), shared):
-            for bucket, dealt in shared.hash.deal(found, end - first):
-                yield first + bucket, dealt.packed()
+            for bucket, dealt in shared.hash.deal(found, len(buckets)):
+                yield buckets[bucket], dealt.packed()
     except (PermanentError, TimedOutError) as failure:
         error = failure
     if reading.ended is not None:
-        for bucket in range(first, end):
+        for bucket in buckets:
             yield bucket, _Ended(reading.ended)
-    yield first, _RangeRead(number, error)
+    yield buckets[0], _RangeRead(number, error)
 
 
 def choose(shared: KeyedLoad, number: int, messages: Iterator[Any]) -> Iterator[Message]:
     """Send the offsets of the newest record of each key of a bucket."""
-    place = bisect_right(shared.buckets, number) - 1
+    place = shared.buckets.place_of(number)
     task = shared.sources[place].task
     ended = LONG_MAX
     packed = []
@@ -191,7 +174,7 @@ def load_winners(shared: KeyedLoad, number: int, messages: Iterator[Any]) -> Ite
     places = [place for place, source in enumerate(shared.sources) if source.task == number]
     winners = {place: OffsetBitmaps(map(_extent, shared.source(place).slices)) for place in places}
     missing = {at for at, which in enumerate(shared.ranges) if which.place in winners}
-    buckets = sum(shared.buckets[place + 1] - shared.buckets[place] for place in places)
+    buckets = sum(len(shared.buckets.of_place(place)) for place in places)
     for message in messages:
         if isinstance(message, _Found):
             winners[message.place].add(np.frombuffer(message.offsets, np.int64))
@@ -223,7 +206,7 @@ def _extent(piece: Slice) -> tuple[int, int, int]:
 class _RangeReading:
     """Reads the slices of a range. `ended` is the offset at which the state that is restored has ended."""
 
-    def __init__(self, task: LoadTask, source: SourcePartition, which: _Range) -> None:
+    def __init__(self, task: LoadTask, source: SourcePartition, which: PieceRange) -> None:
         self._task = task
         self._source = source
         self._slices = source.slices[which.first : which.end]
