@@ -48,7 +48,7 @@ from tandem.spark_jobs.restore.plan.offset_mode import OffsetMode
 from tandem.spark_jobs.restore.plan.options import RestoreOptions
 from tandem.spark_jobs.restore.plan.plan import TargetTopic, TopicPlan
 from tandem.spark_jobs.restore.plan.stray_keys import SurveyTask
-from tandem.spark_jobs.restore.prepare import append, filling, target_settings
+from tandem.spark_jobs.restore.prepare import append, closing, filling, target_settings
 from tandem.spark_jobs.restore.prepare import prepare as restore_prepare
 from tandem.spark_jobs.restore.prepare.loading_config import LoadingConfig, wanted_of
 from tandem.spark_jobs.restore.prepare.prepare import PreparedRestore, check_consent, prepare_restore
@@ -133,6 +133,7 @@ class _RestoreRun:
         self._notes: dict[str, list[str]] = {topic.target: [] for topic in self._plan.topics}
         self._refused: dict[str, Mapping[str, str]] = {}
         self._filled: set[str] = set()
+        self._segments: dict[str, int] = {}
         self._merges: dict[str, tuple[MergeTopic, MergePlan]] = {}
 
     def run(self) -> RestoreReport:
@@ -330,6 +331,7 @@ class _RestoreRun:
             self._notes[topic.target] += [] if note is None else [note]
             if note is None and topic.offsets.mode is OffsetMode.FLOOR:
                 self._filled.add(topic.target)
+        self._segments = closing.segments(self._plan, self._target)
         restore = self._id(targets) if self._leaves_map else None
         tasks = [
             self._task(topic, targets[topic.target], group, restore)
@@ -337,11 +339,11 @@ class _RestoreRun:
             for group in self._groups(topic)
         ]
         with self._following():
-            found = worker_calls.results_of(self._load_all(tasks))
+            found = closing.load_in_stages(tasks, self._load_all, self._target)
         order = {(task.topic_id, task.number): number for number, task in enumerate(tasks)}
         return sorted(found, key=lambda item: order[item.topic_id, item.task])
 
-    def _load_all(self, tasks: Sequence[LoadTask]) -> list[object]:
+    def _load_all(self, tasks: Sequence[LoadTask]) -> list[LoadResult]:
         """Carry out tasks; those of merged topics, and those whose newest records a shuffle finds, come first."""
         context = self._context()
         shuffle, slots = shuffle_on(context), context.defaultParallelism
@@ -366,7 +368,7 @@ class _RestoreRun:
             found += load_by_key(now, worker_calls.load_one, worker_calls.failed, shuffle=shuffle, parallelism=slots)
         if queues := dealt([task for task in tasks if (task.topic_id, task.number) not in taken]):
             found += context.parallelize(queues, len(queues)).flatMap(logged(worker_calls.load_all)).collect()
-        return found
+        return worker_calls.results_of(found)
 
     def _id(self, targets: Mapping[str, TargetTopic]) -> str:
         return offset_map.restore_id(self._plan.hash, {name: item.topic_id for name, item in targets.items()})
@@ -413,6 +415,7 @@ class _RestoreRun:
             alone=self._plan.alone(topic),
             floor=topic.target in self._filled,
             exact=topic.offsets.mode is OffsetMode.EXACT,
+            segment=self._segments.get(topic.target, 0),
             store=self._address,
             cluster=self._cluster,
             pace=replace(
@@ -621,7 +624,8 @@ class _RestoreRun:
         if topic.offsets.mode is OffsetMode.EXACT:
             strands = [strand for item in mine for strand in item.strands.values() if strand.records]
             count = sum(strand.last + 1 - strand.first - strand.records for strand in strands)
-            notes += [_FILLERS_LEFT.format(count=count)] if count else []
+            stay = "" if topic.target in self._segments else restore_plan.FILLERS_STAY
+            notes += [f"{_FILLERS_LEFT.format(count=count)}{stay}"] if count else []
         left_out = sum(item.left_out for item in mine)
         if append.takes_keys_only(topic) and left_out:
             what = "some of them, perhaps, because they have" if self._plan.shape.selects else "they have"
@@ -685,8 +689,7 @@ _MARKER_LAST: Final = (
 )
 
 _FILLERS_LEFT: Final = (
-    "{count:,} fillers, records without key and value, lie between the records until the cleaner has removed them; in "
-    "the last segment of a partition they stay until new records make it roll"
+    "{count:,} fillers, records without key and value, lie between the records until the cleaner has removed them"
 )
 
 #: Most writers of a partition that a note names.

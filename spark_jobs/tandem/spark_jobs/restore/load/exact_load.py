@@ -9,6 +9,10 @@ its end, compares it with the records and fillers that belong there, and goes on
 A run that was killed may have a batch on the way. The broker refuses it as soon as the partition has a batch of the
 successor's epoch. If it arrives before that, behind the end up to which the successor has read, the successor's first
 batch lands behind it, at an offset that was not planned.
+
+The cleaner never touches the active segment, and brokers close a segment only when the next batch does not fit. So the
+last filler is padded to the size of a segment. It is held back until all partitions have what lies before it; then the
+topic's `segment.bytes` is lowered to that size, so the record behind the padding begins a new segment.
 """
 
 from __future__ import annotations
@@ -16,10 +20,11 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from tandem.sink.transcode import content_hash
+from tandem.sink.transcode.batch import Compression
 from tandem.sink.transcode.implementation_choice import best_bodies
 from tandem.spark_jobs.reading.object_reader import Body
 from tandem.spark_jobs.restore.check import check_partition
@@ -27,8 +32,8 @@ from tandem.spark_jobs.restore.check.check_partition import CheckTask, TargetCha
 from tandem.spark_jobs.restore.lease.progress import TargetStrand, TaskProgress
 from tandem.spark_jobs.restore.load.batch_producer import BatchProducer, ProduceError, Sent
 from tandem.spark_jobs.restore.load.filled_stream import FilledPiece, filled, fillers_body, gap_pieces
-from tandem.spark_jobs.restore.load.fillers import fill, filler_batch
-from tandem.spark_jobs.restore.load.load_task import LoadTask
+from tandem.spark_jobs.restore.load.fillers import fill, filler_batch, padding_body
+from tandem.spark_jobs.restore.load.load_task import ExactStage, LoadTask
 from tandem.spark_jobs.restore.load.target_log import TargetLog
 from tandem.spark_jobs.restore.load.transaction import commit_progress
 from tandem.spark_jobs.restore.offset_map import OffsetRow
@@ -38,17 +43,27 @@ BodiesBetween = Callable[[int, int | None], Iterator[Body]]
 
 #: Bytes that a filler takes at most in a batch, uncompressed.
 _FILLER_BYTES: Final = 9
+#: Most segments of the lowered size that are written behind the padding, before the size is set back.
+_CLOSING_SEGMENTS: Final = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExactSource:
+    """The records of the only source partition. `padded`: the offset of the padded last filler, -1: there is none."""
+
+    bodies: BodiesBetween
+    padded: int = -1
 
 
 def load_exactly(
-    producer: BatchProducer, task: LoadTask, start: TaskProgress, log: TargetLog, bodies: BodiesBetween
+    producer: BatchProducer, task: LoadTask, start: TaskProgress, log: TargetLog, source: ExactSource
 ) -> TaskProgress:
-    """Write all records behind those that `start` counts, and return the progress that counts them.
+    """Write the records of the task's stage behind those that `start` counts, and return the progress that counts them.
 
     Raises TargetChangedError if the target's log is not as planned, ProduceError, FencedError, RejectedError,
     DamagedError, the errors of reading, and those of the cluster.
     """
-    return _ExactLoad(producer, task, start, log, bodies).write()
+    return _ExactLoad(producer, task, start, log, source).write()
 
 
 class _Waiting(NamedTuple):
@@ -60,13 +75,13 @@ class _Waiting(NamedTuple):
 
 class _ExactLoad:
     def __init__(
-        self, producer: BatchProducer, task: LoadTask, start: TaskProgress, log: TargetLog, bodies: BodiesBetween
+        self, producer: BatchProducer, task: LoadTask, start: TaskProgress, log: TargetLog, source: ExactSource
     ) -> None:
         self._producer = producer
         self._task = task
         self._done = start
         self._log = log
-        self._bodies = bodies
+        self._bodies, self._padded = source.bodies, source.padded
         self._waiting: deque[_Waiting] = deque()
         self._in_flight = 0
         self._sent = 0
@@ -87,13 +102,18 @@ class _ExactLoad:
         wrote = end > self._at
         if wrote:
             self._compare(end)
-        at = self._at
-        for piece in filled(self._bodies(at, None), at, self._task.place):
+        holds = self._task.stage is ExactStage.HOLD and self._padded >= 0
+        behind = 0
+        for piece in self._pieces(self._at, max(self._at, self._padded) if holds else None):
+            before = self._sent
             self._send(piece)
+            behind += self._sent - before if piece.first > self._padded else 0
             wrote = True
             if self._due():
                 self._commit()
                 wrote = False
+            if self._task.stage is ExactStage.CLOSE and behind > _CLOSING_SEGMENTS * self._task.segment:
+                break
         if wrote:
             self._commit()
         return self._done
@@ -107,16 +127,30 @@ class _ExactLoad:
         self._first = self._at = first.first
         return True
 
+    def _pieces(self, at: int, until: int | None) -> Iterator[FilledPiece]:
+        """Yield what belongs at the offsets from `at` to `until`, None: to the last record, with the padded filler."""
+        padded = self._padded
+        if at <= padded and (until is None or padded < until):
+            yield from self._between(at, padded)
+            body = padding_body(padded, self._task.segment)
+            yield FilledPiece(first=padded, end=padded + 1, fillers=1, body=body, padding=True)
+            at = padded + 1
+        yield from self._between(at, until)
+
+    def _between(self, at: int, until: int | None) -> Iterator[FilledPiece]:
+        for piece in filled(self._bodies(at, until), at, self._task.place):
+            yield piece
+            at = piece.end
+        if until is not None:
+            yield from gap_pieces(at, until)
+
     def _compare(self, end: int) -> None:
         """Count what an earlier run wrote below `end` beyond its progress, once it is known to be as planned."""
         task, at, before = self._task, self._at, self._state
-        for piece in filled(self._bodies(at, end), at, task.place):
+        if next(self._bodies(end - 1, None), None) is None:
+            raise self._changed(f"it has records up to {end - 1}, which is behind the last one")
+        for piece in self._pieces(at, end):
             self._count(piece)
-        if self._at < end:
-            if next(self._bodies(end, None), None) is None:
-                raise self._changed(f"it has records up to {end - 1}, the last one belongs at {self._at - 1}")
-            for piece in gap_pieces(self._at, end):
-                self._count(piece)
         found = check_partition.read_hash(
             CheckTask(
                 target=task.target,
@@ -224,7 +258,7 @@ def _batches(piece: FilledPiece, task: LoadTask) -> Iterator[tuple[bytes, int]]:
             piece.count,
             max_batch_bytes=pace.batch_bytes,
             max_batch_records=pace.batch_records,
-            compression=pace.compression,
+            compression=Compression.NONE if piece.padding else pace.compression,
         ):
             yield batch.data, batch.records
         return

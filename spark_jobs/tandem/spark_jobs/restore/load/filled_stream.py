@@ -7,12 +7,13 @@ batches hold fillers only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from tandem.backup_avro.record.current import NO_TIMESTAMP, Record, encode, encode_prefix
 from tandem.backup_avro.record.varint import encode_long
+from tandem.backup_avro.selection.restorable_state import Slice
 from tandem.spark_jobs.reading.object_reader import Body
 from tandem.spark_jobs.restore.load.fillers import BATCH_FILLERS
 from tandem.spark_jobs.restore.load.record_stream import out_of_order
@@ -27,13 +28,15 @@ _PIECE_FILLERS: Final = 20_000
 class FilledPiece:
     """Records and fillers at each offset in [first, end), `fillers` of them.
 
-    `body` has all of them, in order; None: there are fillers only.
+    `body` has all of them, in order; None: there are fillers only. `padding`: the only filler is one that closes a
+    segment by its size, so it must not be compressed.
     """
 
     first: int
     end: int
     fillers: int
     body: bytes | None
+    padding: bool = False
 
     @property
     def count(self) -> int:
@@ -54,6 +57,31 @@ def gap_pieces(first: int, end: int) -> Iterator[FilledPiece]:
     for at in range(first, end, BATCH_FILLERS):
         until = min(at + BATCH_FILLERS, end)
         yield FilledPiece(first=at, end=until, fillers=until - at, body=None)
+
+
+def last_gap(slices: Sequence[Slice], bodies: Callable[[Slice], Iterable[Body]]) -> int:
+    """Return the last offset between two records that has none, -1 if there is no such offset.
+
+    `bodies` reads a slice; read are slices with gaps alone, from the end on, until one is found.
+    """
+    behind: int | None = None
+    for piece in reversed(slices):
+        part, found = piece.part, -1
+        first, last = part.first, part.last
+        if not piece.whole or last + 1 - first != part.records:
+            offsets = (span[2] for body in bodies(piece) for span in body.spans())
+            first = last = next(offsets, -1)
+            if first < 0:
+                continue
+            for offset in offsets:
+                found = offset - 1 if offset > last + 1 else found
+                last = offset
+        if behind is not None and last + 1 < behind:
+            return behind - 1
+        if found >= 0:
+            return found
+        behind = first
+    return -1
 
 
 def _filled_body(body: Body, at: int, place: str) -> Iterator[FilledPiece]:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
+from tandem.backup_avro.record.current import NO_TIMESTAMP, Record, encode
 from tandem.backup_avro.record.varint import encode_long
 from tandem.sink.transcode import batch as layout
 from tandem.sink.transcode.batch import Compression
@@ -31,6 +32,25 @@ _NO_TIMESTAMP: Final = -1
 #: Length of a record with an offset delta of one, two or three bytes, and what follows the delta: no key, no value, no
 #: headers.
 _REST: Final = b"\x01\x01\x00"
+#: The header of the filler that closes a segment, and bytes of its batch besides the header's value, at most.
+_PADDING_HEADER: Final = "padding"
+_AROUND_PADDING: Final = layout.HEADER_SIZE + 32
+
+
+def padding_body(offset: int, size: int) -> bytes:
+    """Return a filler as a body whose uncompressed batch takes `size` bytes, at most 32 less: a header has zeros."""
+    zeros = bytes(size - _AROUND_PADDING)
+    return encode(
+        Record(
+            topic="",
+            partition=0,
+            offset=offset,
+            timestamp=NO_TIMESTAMP,
+            key=None,
+            value=None,
+            headers=((_PADDING_HEADER, zeros),),
+        )
+    )
 
 
 @lru_cache(maxsize=4)

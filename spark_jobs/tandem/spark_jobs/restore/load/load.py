@@ -26,7 +26,8 @@ from tandem.spark_jobs.restore.check import check_partition
 from tandem.spark_jobs.restore.lease import progress as marks
 from tandem.spark_jobs.restore.lease.progress import PlanPhase, ProgressReader, ProgressView, TargetStrand, TaskProgress
 from tandem.spark_jobs.restore.load.batch_producer import BatchProducer
-from tandem.spark_jobs.restore.load.exact_load import load_exactly
+from tandem.spark_jobs.restore.load.exact_load import ExactSource, load_exactly
+from tandem.spark_jobs.restore.load.filled_stream import last_gap
 from tandem.spark_jobs.restore.load.fillers import fill
 from tandem.spark_jobs.restore.load.last_record import write_last_record
 from tandem.spark_jobs.restore.load.load_task import LoadTask, SourcePartition
@@ -188,7 +189,9 @@ class _Attempt:
     def _write(self, producer: BatchProducer, log: TargetLog, start: TaskProgress) -> TaskProgress:
         task, done, last = self._task, start, None
         if task.exact:
-            return load_exactly(producer, task, start, log, self._between)
+            [source] = task.sources
+            padded = last_gap(source.slices, self._reader.bodies) if task.segment else -1
+            return load_exactly(producer, task, start, log, ExactSource(bodies=self._between, padded=padded))
         if task.floor and not start.next_offsets:
             fill(producer, task, log, self._fillers())
         elif task.floor and log.start() == 0:

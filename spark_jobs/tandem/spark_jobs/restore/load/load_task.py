@@ -6,6 +6,7 @@ import heapq
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Final
 
 from tandem.backup_avro.selection.restorable_state import Slice
@@ -17,6 +18,14 @@ from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
 
 #: Bytes a second as sent that a task hardly exceeds: a larger share of a rate would be left unused.
 _FASTEST: Final = 32 << 20
+
+
+class ExactStage(Enum):
+    """What a run of an exact load writes: all, up to the last filler, or that filler and some records behind it."""
+
+    ALL = 0
+    HOLD = 1
+    CLOSE = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +69,8 @@ class LoadTask:
     PlanState. `with_key`: the target takes no records without a key, so these are left out. `alone`: the task has one
     source partition, and nothing but this task writes into the target's; then the last record is the last in the log.
     `floor`: the target's partition is filled before the load, so that no record lies below its source offset.
-    `exact`: each record gets its source offset, and a filler lies at each offset between them.
+    `exact`: each record gets its source offset, and a filler lies at each offset between them. The last filler is then
+    padded to a batch of `segment` bytes, 0: it is not, and the `stage` says how far to write.
     """
 
     plan: str
@@ -83,6 +93,8 @@ class LoadTask:
     alone: bool = False
     floor: bool = False
     exact: bool = False
+    segment: int = 0
+    stage: ExactStage = ExactStage.ALL
     pace: LoadPace = LoadPace()
 
     @property

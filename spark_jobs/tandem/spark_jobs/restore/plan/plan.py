@@ -60,6 +60,11 @@ RETENTION: Final = frozenset({"retention.ms", "retention.bytes"})
 MAX_MESSAGE_BYTES: Final = "max.message.bytes"
 #: The brokers' default of `max.message.bytes`.
 _USUAL_LIMIT: Final = 1_048_588
+SEGMENT: Final = "segment.bytes"
+FILLERS_STAY: Final = "; in the last segment of a partition they stay until new records make it roll"
+#: The least `segment.bytes` that brokers take since Kafka 4.0 (KIP-1030), and the most to which a filler is padded.
+_LEAST_SEGMENT: Final = 1 << 20
+_LARGEST_PADDING: Final = 16 << 20
 #: Bytes that a batch of one record takes besides the record, and that compression may add.
 _BATCH_OVERHEAD: Final = 1024
 _SMALLEST_BATCH: Final = 1024
@@ -181,8 +186,18 @@ class TopicPlan:
         """
         recorded = number_setting(self.final_config, MAX_MESSAGE_BYTES, unsaid=_USUAL_LIMIT, unclear=_USUAL_LIMIT)
         least = max(_REQUEST_LIMIT if self.largest is None else self.largest, _SMALLEST_BATCH) + _BATCH_OVERHEAD
-        needed = min(least, _REQUEST_LIMIT)
+        needed = max(min(least, _REQUEST_LIMIT), self.closing_segment)
         return {**LOADING, MAX_MESSAGE_BYTES: str(max(recorded, needed))}
+
+    @property
+    def closing_segment(self) -> int:
+        """The `segment.bytes` at which the last filler of each partition is put into a segment that is closed.
+
+        No batch may be larger. 0: there are no fillers between records, or a record may be too large for that.
+        """
+        gaps = self.offsets.mode is OffsetMode.EXACT and any(most_between(item.slices) for item in self.partitions)
+        segment = max((self.largest or 0) + _BATCH_OVERHEAD, _LEAST_SEGMENT)
+        return segment if gaps and self.largest is not None and segment <= _LARGEST_PADDING else 0
 
     @property
     def largest(self) -> int | None:
@@ -214,6 +229,8 @@ class TopicPlan:
         The notes name recorded settings that can't be kept as they were. `replicas`: the target's replication factor.
         """
         changes: dict[str, str | None] = dict.fromkeys(self.loading_config())
+        if self.closing_segment:
+            changes[SEGMENT] = None
         notes = []
         for key, value in sorted(self.source.config.items()):
             if key in _NOT_CARRIED:
@@ -300,8 +317,7 @@ class RestorePlan:
             if topic.offsets.mode is OffsetMode.EXACT and any(most_between(item.slices) for item in topic.partitions):
                 found.append(
                     f"{topic.target}: consumers get fillers, records without key and value, from between its records "
-                    "until the cleaner has removed them; in the last segment of a partition they stay until new "
-                    "records make it roll"
+                    f"until the cleaner has removed them{'' if topic.closing_segment else FILLERS_STAY}"
                 )
             if topic.repartitioned:
                 found.append(

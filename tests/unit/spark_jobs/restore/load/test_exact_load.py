@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -23,16 +24,17 @@ from tandem.spark_jobs.restore.check.check_partition import CheckTask, TargetCha
 from tandem.spark_jobs.restore.lease.progress import TaskProgress, decode_progress
 from tandem.spark_jobs.restore.load import filled_stream, fillers, load
 from tandem.spark_jobs.restore.load.batch_producer import FencedError, ProduceError
-from tandem.spark_jobs.restore.load.exact_load import load_exactly
+from tandem.spark_jobs.restore.load.exact_load import ExactSource, load_exactly
 from tandem.spark_jobs.restore.load.filled_stream import filled
 from tandem.spark_jobs.restore.load.fillers import filler_batch
-from tandem.spark_jobs.restore.load.load_task import LoadPace, LoadTask
+from tandem.spark_jobs.restore.load.load_task import ExactStage, LoadPace, LoadTask
 from tandem.spark_jobs.restore.load.target_log import TargetLog
 from tandem.spark_jobs.restore.offset_map import OffsetRow
 from tandem.spark_jobs.restore.plan.offset_mode import FILLER_BYTES
 
-_Content = tuple[int, bytes | None, bytes | None]
-_FILLER: _Content = (-1, None, None)
+_Headers = tuple[tuple[str, bytes | None], ...]
+_Content = tuple[int, bytes | None, bytes | None, _Headers]
+_FILLER: _Content = (-1, None, None, ())
 
 
 class KilledError(Exception):
@@ -43,7 +45,8 @@ class KilledError(Exception):
 class Log:
     """One partition. A marker is None.
 
-    `late`: batches of dead runs that are still on the way; `between`: how many of them arrived.
+    `late`: batches of dead runs that are still on the way; `between`: how many of them arrived. `active`: the first
+    offset of the active segment, which has `size` bytes.
     """
 
     dice: random.Random
@@ -53,14 +56,21 @@ class Log:
     coordinator: int = -1
     seen: int = -1
     progress: bytes | None = None
-    late: list[tuple[int, list[_Content]]] = field(default_factory=list)
+    late: list[tuple[int, list[_Content], int]] = field(default_factory=list)
     between: int = 0
+    segment_bytes: int = 10**9
+    size: int = 0
+    active: int = 0
 
-    def arrive(self, epoch: int, batch: list[_Content]) -> int | None:
+    def arrive(self, epoch: int, batch: list[_Content], size: int) -> int | None:
         """Take a batch, unless its epoch is older than the newest one that was seen; return its base offset."""
         if epoch < self.seen:
             return None
         self.seen = epoch
+        assert size <= self.segment_bytes
+        if self.size > self.segment_bytes - size:
+            self.size, self.active = 0, len(self.entries)
+        self.size += size
         self.entries += batch
         return len(self.entries) - len(batch)
 
@@ -90,8 +100,8 @@ class Log:
     def read(self, task: CheckTask, state: bytes) -> tuple[int, bytes]:
         """Answer as `read_hash`."""
         found = [item for item in self.entries[task.start : task.end] if item is not None]
-        for timestamp, key, value in found:
-            state = content_hash.advance(state, timestamp, key, value, ())
+        for content in found:
+            state = content_hash.advance(state, *content)
         self.let_in()
         return len(found), state
 
@@ -129,14 +139,15 @@ class Producer:
         stamped = best_bodies().stamped(
             data, producer_id=7, producer_epoch=self.epoch, base_sequence=0, transactional=False
         )
-        batch = [(item.timestamp, item.key, item.value) for item in DefaultRecordBatch(bytes(stamped))]
+        found = DefaultRecordBatch(bytes(stamped))
+        batch = [(item.timestamp, item.key, item.value, tuple(item.headers)) for item in found]
         assert len(batch) == records
         log.die()
         if log.dice.random() < log.kills:
-            log.late.append((self.epoch, batch))
+            log.late.append((self.epoch, batch, len(data)))
             raise KilledError
         log.let_in()
-        base = log.arrive(self.epoch, batch)
+        base = log.arrive(self.epoch, batch, len(data))
         log.die()
         return Answer(-1 if base is not None and log.dice.random() < log.kills / 2 else base, len(data))
 
@@ -201,40 +212,61 @@ def _run(task: LoadTask, log: Log, bodies: Any) -> TaskProgress:
     producer: Any = Producer(log)
     start = load.nothing_yet(task) if log.progress is None else decode_progress(log.progress, "here")
     admin: Any = log
-    return load_exactly(producer, task, start, TargetLog(task, admin), bodies)
+    source = ExactSource(bodies=bodies, padded=_last_gap(bodies) if task.segment else -1)
+    return load_exactly(producer, task, start, TargetLog(task, admin), source)
 
 
-def _restored(monkeypatch: pytest.MonkeyPatch, log: Log, items: list[Record]) -> TaskProgress:
+def _last_gap(bodies: Any) -> int:
+    offsets = [span[2] for body in bodies(0, None) for span in body.spans()]
+    return max((after - 1 for at, after in pairwise(offsets) if after > at + 1), default=-1)
+
+
+def _restored(monkeypatch: pytest.MonkeyPatch, log: Log, items: list[Record], segment: int = 0) -> TaskProgress:
     dice = log.dice
     for module in (fillers, filled_stream):
         monkeypatch.setattr(module, "BATCH_FILLERS", dice.randint(2, 9))
     monkeypatch.setattr(filled_stream, "SHORT_GAP", dice.randint(0, 8))
     monkeypatch.setattr(filled_stream, "_PIECE_FILLERS", dice.randint(1, 9))
     monkeypatch.setattr(check_partition, "read_hash", log.read)
-    task, bodies = _task(dice), _bodies(items, dice.randint(1, 12))
+    task, bodies = replace(_task(dice), segment=segment), _bodies(items, dice.randint(1, 12))
+    stages = [ExactStage.HOLD, ExactStage.CLOSE, ExactStage.ALL] if segment else [ExactStage.ALL]
     while True:
         try:
-            return _run(task, log, bodies)
+            for stage in stages:
+                if stage is not ExactStage.HOLD:
+                    log.segment_bytes = segment if stage is ExactStage.CLOSE else 10**9
+                done = _run(replace(task, stage=stage), log, bodies)
         except (KilledError, FencedError, ProduceError):
             log.kills = max(0.0, log.kills - 0.01)
+        else:
+            return done
 
 
 def _wanted(items: list[Record]) -> list[_Content]:
-    there = {item.offset: (item.timestamp, item.key, item.value) for item in items}
+    there = {item.offset: (item.timestamp, item.key, item.value, item.headers) for item in items}
     return [there.get(offset, _FILLER) for offset in range(items[0].offset, items[-1].offset + 1)] if items else []
 
 
-def _holds(log: Log, done: TaskProgress, items: list[Record]) -> None:
+def _holds(log: Log, done: TaskProgress, items: list[Record], segment: int) -> None:
     """The log has what it should, and the progress says it."""
     wanted = _wanted(items)
+    offsets = [item.offset for item in items]
+    gap = max((after - 1 for at, after in pairwise(offsets) if after > at + 1), default=-1)
+    if segment and gap >= 0:
+        padded = log.entries[gap]
+        assert padded is not None
+        [(name, zeros)] = padded[3]
+        assert segment - 150 < len(zeros or b"") < segment
+        wanted[gap - offsets[0]] = (-1, None, None, ((name, zeros),))
+        assert log.active > gap, "a filler lies in the active segment"
     assert log.entries[log.start :] == wanted
     if not items:
         assert (log.entries, done.strands) == ([], {})
         return
     first, last = items[0].offset, items[-1].offset
     state = content_hash.START
-    for timestamp, key, value in wanted:
-        state = content_hash.advance(state, timestamp, key, value, ())
+    for content in wanted:
+        state = content_hash.advance(state, *content)
     assert log.start == first
     assert done.next_offsets == {0: last + 1}
     strand = done.strands[0]
@@ -249,7 +281,8 @@ def test_each_record_lies_at_its_source_offset(monkeypatch: pytest.MonkeyPatch, 
     """Gaps short and long, a log that begins late, tombstones at the end, nothing at all."""
     dice = random.Random(seed)
     log, items = Log(dice), _records(dice)
-    _holds(log, _restored(monkeypatch, log, items), items)
+    segment = dice.choice([0, 2_000, 20_000])
+    _holds(log, _restored(monkeypatch, log, items, segment), items, segment)
 
 
 @pytest.mark.parametrize("block", range(10))
@@ -259,13 +292,14 @@ def test_killed_anywhere(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
     for seed in range(100 * block, 100 * block + 100):
         dice = random.Random(seed)
         log, items = Log(dice, kills=dice.choice([0.05, 0.15])), _records(dice)
+        segment = dice.choice([0, 2_000, 20_000])
         try:
-            done = _restored(monkeypatch, log, items)
+            done = _restored(monkeypatch, log, items, segment)
         except TargetChangedError:
             assert log.between, "nothing came between"
             stopped += 1
         else:
-            _holds(log, done, items)
+            _holds(log, done, items, segment)
     assert 0 < stopped < 35, stopped
 
 
@@ -279,14 +313,14 @@ def test_records_that_go_back_are_refused() -> None:
         assert damaged.value.code == "TDM-R051"
 
 
-@pytest.mark.parametrize("more", [[(0, b"x", b"x")], [_FILLER]])
+@pytest.mark.parametrize("more", [[(0, b"x", b"x", ())], [_FILLER]])
 def test_a_log_that_goes_on_behind_the_last_record_is_refused(
     monkeypatch: pytest.MonkeyPatch, more: list[_Content]
 ) -> None:
     """Even by a filler: nothing of this restore lies there."""
     dice = random.Random(1)
     items = [Record(topic="s", partition=0, offset=at, timestamp=0, key=b"k", value=b"v") for at in (0, 1)]
-    log = Log(dice, entries=[(0, b"k", b"v"), (0, b"k", b"v"), *more])
+    log = Log(dice, entries=[(0, b"k", b"v", ()), (0, b"k", b"v", ()), *more])
     with pytest.raises(TargetChangedError) as changed:
         _restored(monkeypatch, log, items)
     assert changed.value.code == "TDM-R127"
@@ -295,7 +329,7 @@ def test_a_log_that_goes_on_behind_the_last_record_is_refused(
 def test_other_records_are_not_taken_for_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     """A resumed run compares what lies beyond its progress."""
     items = [Record(topic="s", partition=0, offset=at, timestamp=0, key=b"k", value=b"v") for at in (0, 1)]
-    log = Log(random.Random(1), entries=[(0, b"k", b"w")])
+    log = Log(random.Random(1), entries=[(0, b"k", b"w", ())])
     with pytest.raises(TargetChangedError) as changed:
         _restored(monkeypatch, log, items)
     assert changed.value.code == "TDM-R127"
