@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 from support.backups.build_backup import PAIR
 
+from tandem.controller.coordination import store_hints, topic_reader
+from tandem.controller.history import follow_handover
+from tandem.controller.status import checkpoint_view, outside_view
 from tandem.sink.store import ObjectStore, open_store
 
 
@@ -18,13 +21,21 @@ def store(tmp_path: Path) -> ObjectStore:
 
 
 @pytest.fixture
-def config(tmp_path: Path, store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> str:
+def absent_brokers(monkeypatch: pytest.MonkeyPatch) -> str:
+    """Bootstrap servers that are not there, and are not waited for as long as those of users."""
+    for module in (topic_reader, store_hints, follow_handover, checkpoint_view, outside_view):
+        monkeypatch.setattr(module, "ANSWER_S", 0.3)
+    return "127.0.0.1:1"
+
+
+@pytest.fixture
+def config(tmp_path: Path, store: ObjectStore, monkeypatch: pytest.MonkeyPatch, absent_brokers: str) -> str:
     """A configuration for that store, with brokers that are not there."""
     for name in ("TANDEM_CONFIG", "TANDEM_DEBUG", "NO_COLOR"):
         monkeypatch.delenv(name, raising=False)
     path = tmp_path / "a.yaml"
     path.write_text(
-        f"pair: {PAIR}\ntopics: {{include: [orders]}}\nkafka: {{bootstrap.servers: '127.0.0.1:1'}}\n"
+        f"pair: {PAIR}\ntopics: {{include: [orders]}}\nkafka: {{bootstrap.servers: '{absent_brokers}'}}\n"
         f"store: {{root: '{store.url}'}}\n"
     )
     return str(path)

@@ -325,58 +325,70 @@ class World:
         Sandbox(self.folder / ".sandbox").down()
 
 
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """One world for all lines."""
-    world = World(tmp_path_factory.mktemp("commands"))
-    yield world
-    world.close()
-
-
 def play(world: World, acts: Sequence[Act]) -> None:
     """Run lines in their order."""
     for one in acts:
         world.act(one)
 
 
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """One world for all lines: sandbox, configuration, instances, and all that looks at them."""
+    world = World(tmp_path_factory.mktemp("commands"))
+    try:
+        play(world, story.LOOKING)
+        yield world
+    finally:
+        world.close()
+
+
+@pytest.fixture(scope="module")
+def turned(world: World) -> World:
+    """The same after handovers, as walk and the alerts have them."""
+    play(world, story.TURNS)
+    return world
+
+
 @pytest.mark.timeout(900)
 def test_the_first_look(world: World) -> None:
-    """Sandbox, configuration, instances, and all that looks at them."""
-    play(world, story.LOOKING)
+    """Each line of it has ended as it should, and both instances run."""
+    assert {name: process.poll() for name, process in world.processes.items()} == {"a": None, "b": None}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_turns(world: World) -> None:
-    """Handovers, as README, walk and the alerts have them."""
-    play(world, story.TURNS)
+def test_turns(turned: World) -> None:
+    """Each handover has a generation of its own: the first copy and one for each line."""
+    turned.settle()
+    assert turned.restorable() >= 1 + len(story.TURNS)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_restores_and_checks(world: World) -> None:
+def test_restores_and_checks(turned: World) -> None:
     """What reads the backup."""
-    play(world, story.RESTORES)
+    play(turned, story.RESTORES)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_backups_of_the_connector(world: World) -> None:
+def test_backups_of_the_connector(turned: World) -> None:
     """Files that somebody else wrote."""
-    play(world, story.OLD_FILES)
+    play(turned, story.OLD_FILES)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_the_examples_of_the_reference(world: World) -> None:
+def test_the_examples_of_the_reference(turned: World) -> None:
     """docs/cli.md, which is what `--help` says."""
-    play(world, story.EXAMPLES)
+    play(turned, story.EXAMPLES)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_the_scenarios_of_operations(world: World) -> None:
+def test_the_scenarios_of_operations(turned: World) -> None:
     """docs/operations.md, what is not shown elsewhere."""
-    play(world, story.OPERATIONS)
+    play(turned, story.OPERATIONS)
 
 
 def test_the_end(world: World) -> None:

@@ -124,6 +124,7 @@ def held(port: int) -> list[int]:
     return [int(float(value)) for value in re.findall(r"(?m)^tandem_memory_used_bytes{.*} (.*)$", text)]
 
 
+@pytest.mark.slow  # tests/unit/sink/test_shared_memory.py shows it of the same two pipelines, without processes
 def test_a_tail_and_a_build_share_the_budget(
     new_pair: PairMaker, make_topic: TopicMaker, kafka: KafkaServer, gate: RefusingStore
 ) -> None:

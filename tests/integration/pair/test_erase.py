@@ -177,6 +177,7 @@ def test_a_key_is_gone_from_all_copies(kafka: KafkaServer, two: tuple[Pair, str]
     assert restored(pair, kafka, spark, topic) == state_of(kafka.bootstrap, topic)
 
 
+@pytest.mark.slow  # tests/unit/spark_jobs/erasure/test_erasing_histories.py kills it between any two of its steps
 def test_a_run_that_is_killed_is_given_again(kafka: KafkaServer, two: tuple[Pair, str]) -> None:
     """Killed when the first generation is rewritten; the Active reads on; the same command ends it."""
     pair, topic = two

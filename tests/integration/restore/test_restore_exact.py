@@ -22,7 +22,6 @@ from tandem.spark_jobs.restore.plan.plan import TopicNaming
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
-_PARTITIONS = 24
 _CLEANED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
 #: A filler without its headers: the last one of a partition has a padding there.
 _FILLER = (-1, None, None)
@@ -47,14 +46,15 @@ def _restored(case: Case, target: str, **options: Any) -> None:
     assert report.mismatches == ()
 
 
-def test_each_record_lies_at_its_source_offset(case: Case, topic_name: str) -> None:
+@pytest.mark.parametrize("partitions", [6, pytest.param(24, marks=pytest.mark.slow)])
+def test_each_record_lies_at_its_source_offset(case: Case, topic_name: str, partitions: int) -> None:
     """A filler at each offset between them, nothing below the first and nothing behind the last."""
     dice = random.Random(topic_name)
 
     def gap() -> int:
         return dice.choice([1, 1, 1, 1, 2, 2, 30, 4_000, 250_000] if dice.random() < 0.1 else [1, 1, 2])
 
-    logs = [random_log(dice, topic_name, number, gap) for number in range(_PARTITIONS)]
+    logs = [random_log(dice, topic_name, number, gap) for number in range(partitions)]
     _backup(case, topic_name, logs, {"cleanup.policy": "compact", "min.compaction.lag.ms": str(10**15)})
     target = f"{topic_name}.restored"
     _restored(case, target)

@@ -68,7 +68,7 @@ def first_backup(broker: EmptyingKafka, topic: str, new_pair: PairMaker, rule: R
     all_is_stored(pair, broker, topic)
 
 
-@pytest.mark.parametrize("times", [1, 2, 5])
+@pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.slow), 5])
 def test_a_few_emptied_answers_lose_nothing(
     broker: EmptyingKafka, make_topic: TopicMaker, new_pair: PairMaker, times: int
 ) -> None:

@@ -55,10 +55,11 @@ def _values(records: Iterable[Record], key: bytes | None) -> list[bytes | None]:
     return [record.value for record in records if record.key == key]
 
 
-def test_a_thousand_histories() -> None:
+@pytest.mark.parametrize("seeds", [350, pytest.param(1400, marks=pytest.mark.slow)])
+def test_a_thousand_histories(seeds: int) -> None:
     """Each key's records are in the order in which they were written, or the merge is refused; killed or not."""
     merged = refused = wrong = 0
-    for seed in range(1400):
+    for seed in range(seeds):
         chance = random.Random(seed)
         partitions = chance.randint(2, 4)
         history = random_history(chance, partitions=partitions)
@@ -89,10 +90,10 @@ def test_a_thousand_histories() -> None:
         everything = [plain(record) for records in target.records.values() for record in records]
         assert sorted(map(repr, everything)) == sorted(repr(plain(record)) for record in history.records)
         _same_after_a_kill(topic, plan, target, chance)
-    assert merged + refused >= 1000
-    assert merged > 600
-    assert refused > 120
-    assert wrong > 200, "merges with wrong clocks"
+    assert merged + refused >= seeds * 5 // 7
+    assert merged > seeds * 3 // 7
+    assert refused > seeds * 3 // 35
+    assert wrong > seeds // 7, "merges with wrong clocks"
 
 
 def _planned(topic: MergeTopic) -> MergePlan | None:

@@ -53,7 +53,7 @@ def store(tmp_path: Path) -> ObjectStore:
 
 
 @pytest.fixture
-def config(tmp_path: Path, store: ObjectStore) -> Path:
+def config(tmp_path: Path, store: ObjectStore, absent_brokers: str) -> Path:
     """A configuration for it; its brokers do not exist."""
     del store
     path = tmp_path / "a.yaml"
@@ -62,7 +62,7 @@ def config(tmp_path: Path, store: ObjectStore) -> Path:
             {
                 "pair": PAIR,
                 "topics": {"include": ["orders"]},
-                "kafka": {"bootstrap.servers": "127.0.0.1:1"},
+                "kafka": {"bootstrap.servers": absent_brokers},
                 "store": {"root": (tmp_path / "root").as_uri()},
             }
         )

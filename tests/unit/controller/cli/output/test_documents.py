@@ -80,7 +80,7 @@ def test_a_document_with_more_or_less_than_its_schema_is_noticed() -> None:
 
 
 @pytest.fixture
-def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, absent_brokers: str) -> str:
     """A configuration for a small backup in a folder: two generations, a taint, a checkpoint; no brokers."""
     for name in ("TANDEM_CONFIG", "TANDEM_DEBUG"):
         monkeypatch.delenv(name, raising=False)
@@ -94,7 +94,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     checkpoint(store)
     path = tmp_path / "a.yaml"
     path.write_text(
-        f"pair: {PAIR}\ntopics: {{include: [orders]}}\nkafka: {{bootstrap.servers: '127.0.0.1:1'}}\n"
+        f"pair: {PAIR}\ntopics: {{include: [orders]}}\nkafka: {{bootstrap.servers: '{absent_brokers}'}}\n"
         f"store: {{root: '{store.url}'}}\n"
     )
     return str(path)
