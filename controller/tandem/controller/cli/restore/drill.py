@@ -110,6 +110,7 @@ def drill(
     how it went. Exit code 3: the topics were not what the backup is.
     """
     from tandem.controller.instance.wiring import store_settings  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.controller.local_state.remembered_heads import remembered_heads  # noqa: PLC0415 - likewise
     from tandem.sink.process import log  # noqa: PLC0415 - likewise
     from tandem.sink.store.chain.chain_reader import ChainReader  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.reading.object_reader import StoreAddress, require_pair  # noqa: PLC0415 - likewise
@@ -139,6 +140,7 @@ def drill(
     plan = None
     try:
         require_pair(address, loaded.pair)
+        remembered_heads(loaded).require(reader)
         # Planned before Spark starts, so that most refusals come at once.
         plan = job.prepare_drill(reader, target, options).plan
         for warning in plan.warnings():
