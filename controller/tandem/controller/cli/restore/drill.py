@@ -134,13 +134,13 @@ def drill(
     target = TargetCluster(target_properties(loaded.kafka.reveal(), target_servers, target_config))
     address = StoreAddress(root=loaded.store.root, settings=store_settings(loaded))
     reader = ChainReader(address.open(), loaded.pair)
+    remembered_heads(loaded).require(reader)  # a refusal is no result of a drill, and none is kept
     # On SIGTERM, as on Ctrl-C, the drill deletes its scratch topics before it ends.
     handler = signal.signal(signal.SIGTERM, signal.default_int_handler)
     began = time.monotonic()
     plan = None
     try:
         require_pair(address, loaded.pair)
-        remembered_heads(loaded).require(reader)
         # Planned before Spark starts, so that most refusals come at once.
         plan = job.prepare_drill(reader, target, options).plan
         for warning in plan.warnings():
