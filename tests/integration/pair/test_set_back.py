@@ -16,7 +16,7 @@ from tandem.controller.sandbox.kafka import KafkaServer
 pytestmark = pytest.mark.integration
 
 LOSS = "was in the store when this machine read it"
-# Command -> its exit code, and what it says, if the store was set back. Brokers are not asked: their topic knows it too.
+# Command -> its exit code and text if the store was set back. Brokers are not asked: their topic knows it too.
 LOOKS = {
     ("status", "--s3-only"): (3, LOSS),
     ("check", "--s3-only"): (2, LOSS),

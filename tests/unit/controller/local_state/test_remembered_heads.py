@@ -8,16 +8,23 @@ import shutil
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import structlog.testing
 from support.backups.build_backup import DAY_MS, PAIR, Backup, records
+from support.pipeline.waiting import until
 
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import Clearing
 from tandem.backup_avro.chain.heads import RolledBackError
 from tandem.controller.cli.main import run
+from tandem.controller.instance import store_watch
+from tandem.controller.instance.message_watch import MessageWatch
+from tandem.controller.instance.store_watch import StoreWatch
 from tandem.controller.local_state import remembered_heads as module
 from tandem.controller.local_state.remembered_heads import MOST_BYTES, RememberedHeads
 from tandem.controller.local_state.state_file import StateFile
@@ -369,3 +376,38 @@ def test_a_folder_that_cannot_be_used_stops_no_command(
         assert len(re.findall(r"TDM-V01[89]", capsys.readouterr().err)) == 1
     assert run(["status", "--s3-only", "-c", config, "--set", "state.dir=folder"]) == 2
     assert "must be an absolute path, or none" in capsys.readouterr().err
+
+
+def test_an_instance_tells_it_for_as_long_as_it_runs(
+    store: ObjectStore,
+    machine: Machine,
+    copied: Callable[..., Callable[[], None]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Once in its log; also when a person has accepted the loss meanwhile. Its own new entries are remembered."""
+    backup = Backup.completed(store, records("orders", 0, range(5)))
+    put_back = copied()
+    backup.commit(records("orders", 0, range(5, 9)))
+    assert machine.look(store) == ()
+    put_back()
+    monkeypatch.setattr(store_watch, "_COMPARE_S", 0.0)
+    watch = StoreWatch(ChainReader(store, PAIR), interval_s=0.01, wake=threading.Event(), remembered=machine.memory)
+    config: Any = SimpleNamespace(coordination=SimpleNamespace(heartbeat_interval=timedelta(seconds=5)))
+    parts: Any = None
+    told = MessageWatch(config, parts, watch)
+    watch.start()
+    try:
+        until(lambda: watch.view is not None)
+        with structlog.testing.capture_logs() as logged:
+            for _ in range(3):
+                assert watch.view is not None
+                told.check_remembered(watch.view)
+        assert [line["event"] for line in logged] == ["the store was set back"]
+        assert [(head.generation, head.seq) for head in told.lost_heads] == [(1, 5)]
+        machine.memory.forget(store.url, PAIR)
+        again = resumed(backup)
+        again.commit(records("orders", 0, range(20, 21)))
+        until(lambda: [f"1:{again.writer.state.seq}"] in machine.heads())
+        assert [loss.head.seq for loss in watch.view.remembered_losses] == [5]
+    finally:
+        watch.stop()
