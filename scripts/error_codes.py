@@ -31,7 +31,7 @@ AREAS: Final = {
     "R": "restore, rewind and export",
     "S": "store",
     "T": "retention, sweep, compaction, erasure",
-    "V": "verify",
+    "V": "verify, heads that a machine remembers",
 }
 
 _LETTERS: Final = {
@@ -60,6 +60,7 @@ _LETTERS: Final = {
     "controller/tandem/controller/cli/run/sandbox.py": "D",
     "controller/tandem/controller/cli/run/run.py": "I",
     "controller/tandem/controller/config": "C",
+    "controller/tandem/controller/local_state": "V",
     "controller/tandem/controller/roles": "C",
     "controller/tandem/controller/sandbox": "D",
     "controller/tandem/controller/demo": "D",

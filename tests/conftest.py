@@ -89,6 +89,12 @@ def _documents_are_as_their_schemas_say(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.fixture(autouse=True)
+def _machine_of_one_test(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Let each test have seen nothing: what a machine remembers of stores is in a folder of the test's own."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+
+
+@pytest.fixture(autouse=True)
 def _own_log_handlers() -> Iterator[None]:
     """Take away the log handlers that a test put in: their stream is closed when it ends."""
     root = logging.getLogger()

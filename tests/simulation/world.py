@@ -69,6 +69,7 @@ def config_of(
             "instance": name,
             "instances": list(_NAMES),
             "kafka": {"bootstrap.servers": "simulated:9092"},
+            "state": {"dir": "none"},  # one history must not remember another one
             "topics": {"patterns": [".*"], "exclude": list(exclude)},
             "store": {"root": "file:///simulated"},
             "rotation": {"interval": "15s"},

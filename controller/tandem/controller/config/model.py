@@ -41,6 +41,8 @@ from tandem.controller.config.values import (
 from tandem.sink.encryption.encryption_settings import problems
 
 FROM_HOSTNAME: Final = "from-hostname"
+NO_STATE: Final = "none"
+"""The value of state.dir with which nothing is remembered."""
 
 
 class Section(BaseModel):
@@ -341,6 +343,23 @@ class GraceSettings(Section):
     )
 
 
+class StateSettings(Section):
+    """What this machine remembers outside of the store, see docs/signing.md#heads."""
+
+    dir: str | None = Field(
+        default=None,
+        description="folder of the file with the last heads that commands and the instance have read; left out: "
+        "`tandem` below `$XDG_STATE_HOME` or `~/.local/state`; `none`: nothing is remembered",
+    )
+
+    @field_validator("dir")
+    @classmethod
+    def _dir(cls, folder: str | None) -> str | None:
+        if folder is not None and folder != NO_STATE and not PurePath(folder).is_absolute():
+            raise ValueError("must be an absolute path, or none")
+        return folder
+
+
 class MemorySettings(Section):
     """Bounds."""
 
@@ -466,6 +485,7 @@ class Config(Section):
     scan: ScanSettings = ScanSettings()
     recovery: RecoverySettings = RecoverySettings()
     grace: GraceSettings = GraceSettings()
+    state: StateSettings = StateSettings()
     memory: MemorySettings = MemorySettings()
     shutdown: ShutdownSettings = ShutdownSettings()
     http: HttpSettings = HttpSettings()

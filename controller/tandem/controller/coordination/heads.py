@@ -102,7 +102,7 @@ def summary(lost: Iterable[Head], roots: Iterable[str]) -> str | None:
         return None
     under = ", ".join(islice(sorted(set(roots)), _SHOWN))
     moved_from = f"; they were published by who stored under {under}" if under else ""
-    return f"entries that were published are not in the store: {named}{moved_from}"
+    return f"entries that are known to have been written are not in the store: {named}{moved_from}"
 
 
 MOVED_REMEDY: Final = (

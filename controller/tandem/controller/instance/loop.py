@@ -22,6 +22,7 @@ from tandem.controller.instance.observe import Observer
 from tandem.controller.instance.start import InstanceParts
 from tandem.controller.instance.store_watch import StoreView, StoreWatch
 from tandem.controller.instance.wiring import policy_of
+from tandem.controller.local_state.remembered_heads import remembered_heads
 from tandem.controller.status.instance_view import InstanceView, heartbeat_of
 from tandem.sink.process.meters import NOBODY, Meters
 from tandem.sink.read.reading_progress import PartitionReading
@@ -59,7 +60,12 @@ class Instance:
         self._policy = policy_of(config)
         self._machine = RoleMachine()
         heartbeat_s = self._policy.heartbeat_s
-        watch = StoreWatch(parts.reader, interval_s=min(heartbeat_s, self._policy.flush_interval_s), wake=wake)
+        watch = StoreWatch(
+            parts.reader,
+            interval_s=min(heartbeat_s, self._policy.flush_interval_s),
+            wake=wake,
+            remembered=remembered_heads(config),
+        )
         self._executor = Executor(config, parts, watch=watch, meters=meters, give_back=give_back)
         self._messages = MessageWatch(config, parts, watch)
         self._observer = Observer(
@@ -113,6 +119,7 @@ class Instance:
         # Published heads are checked first, so that no chain is taken over before it is known whether it lost entries.
         known = view is not None and self._knows_heads(view)
         if view is not None:
+            self._messages.check_remembered(view)
             self._messages.compare_terms(view)
         if view is not None and self._may_decide() and known:
             seen = self._observer.observe(view)

@@ -16,6 +16,7 @@ from tandem.controller.config import Config
 from tandem.controller.coordination import agreement, heads
 from tandem.controller.instance.start import InstanceParts
 from tandem.controller.instance.store_watch import StoreView, StoreWatch
+from tandem.controller.local_state.remembered_heads import ACCEPT_REMEDY
 from tandem.sink.process.rates import TokenBucket
 
 _LOG = structlog.get_logger()
@@ -36,14 +37,22 @@ class MessageWatch:
         self._hints: frozenset[str] = frozenset()
         self._hurries = TokenBucket(_HURRIES, config.coordination.heartbeat_interval.total_seconds())
         self._heads = heads.LostHeads()
+        self._remembered: tuple[Head, ...] = ()
         self._disputed: tuple[str, float] | None = None
         self.published_under: dict[int, str] = {}
         self.dispute: str | None = None
 
     @property
     def lost_heads(self) -> tuple[Head, ...]:
-        """The published heads that the store has lost."""
-        return self._heads.lost
+        """The heads that the store has lost, published ones and those that this machine remembers; one a generation."""
+        return tuple({head.generation: head for head in (*self._remembered, *self._heads.lost)}.values())
+
+    def check_remembered(self, view: StoreView) -> None:
+        """Log heads that this machine remembers and the store has lost."""
+        for loss in view.remembered_losses:
+            if loss.head not in self._remembered:
+                self._remembered = (*self._remembered, loss.head)
+                _LOG.error("the store was set back", what=loss.describe_loss(), remedy=ACCEPT_REMEDY)
 
     def follow_hints(self) -> None:
         """Have the store read at once after a new PAUSE or RESUME message."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Iterable, Mapping
@@ -17,6 +18,7 @@ from tandem.controller.decision.decide import was_requested
 from tandem.controller.decision.loss_sign import LossSign
 from tandem.controller.decision.loss_watch import LossWatch
 from tandem.controller.decision.spoilt_builds import NONE_SPOILT, SpoiltBuilds, spoilt_builds
+from tandem.controller.local_state.remembered_heads import NOTHING_REMEMBERED, RememberedHeads, SeenHead
 from tandem.sink.process.rates import RatedLog
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.pauses import PauseReader
@@ -25,6 +27,8 @@ from tandem.sink.store.chain.releases import ReleaseReader
 _LOG = structlog.get_logger()
 _RATED = RatedLog(_LOG)
 _RETRY_S = 2.0
+_COMPARE_S = 60.0
+"""Seconds between two comparisons with the heads that this machine remembers, each of which remembers the new ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +42,7 @@ class StoreView:
     `pause` is the newest one. `spoilt` are the newest builds in a row that were spoilt. `origin`: `ChainReader.origin`.
     `requested` has, by number, when generations were claimed on a message's request, cleared ones too as far as this
     process has seen them. `loss_signs` are signs of the last day that topics may have lost records, the newest first.
+    `remembered_losses` were read by this machine before, and are not in the store any more.
     """
 
     began_mono: float
@@ -53,6 +58,7 @@ class StoreView:
     requested: Mapping[int, int] = field(default_factory=dict)
     spoilt: SpoiltBuilds = NONE_SPOILT
     loss_signs: tuple[LossSign, ...] = ()
+    remembered_losses: tuple[SeenHead, ...] = ()
 
     @property
     def newest(self) -> int:
@@ -79,8 +85,18 @@ def last_handover_ms(history: Iterable[Generation]) -> int | None:
 class StoreWatch:
     """Reads new entries every `interval_s`, or at once after `hurry`. `trouble` is why the last read failed."""
 
-    def __init__(self, reader: ChainReader, *, interval_s: float, wake: threading.Event) -> None:
+    def __init__(
+        self,
+        reader: ChainReader,
+        *,
+        interval_s: float,
+        wake: threading.Event,
+        remembered: RememberedHeads = NOTHING_REMEMBERED,
+    ) -> None:
         self._reader = reader
+        self._remembered = remembered
+        self._compared_mono = -math.inf
+        self._remembered_losses: tuple[SeenHead, ...] = ()
         self._releases = ReleaseReader(reader.store, reader.pair)
         self._pauses = PauseReader(reader.store, reader.pair)
         self._interval_s = interval_s
@@ -141,9 +157,17 @@ class StoreWatch:
         began = time.monotonic()
         first = self._view is None
         generations, grown, before = [], set(), dict(self._snapshots)
+        recalled = None
+        if began - self._compared_mono >= _COMPARE_S:
+            recalled = self._remembered.recall(self._reader.store.url, self._reader.pair)
         # Before the chains, so that a view with a claim that was made after a pause has the pause as well.
         pause = self._pauses.refresh()
-        for state in self._reader.refresh(tolerant=True):
+        states = self._reader.refresh(tolerant=True)
+        if recalled is not None:
+            # A lost head stays lost for as long as the instance runs, as published ones do.
+            self._remembered_losses = recalled.compare(self._reader, states) or self._remembered_losses
+            self._compared_mono = began
+        for state in states:
             known = self._snapshots.get(state.number)
             if known is None or known.seq != state.seq:
                 # Entries of a janitor do not show that the instance is alive.
@@ -177,6 +201,7 @@ class StoreWatch:
             requested={g.number: g.claim.at for g in self._reader.history() if was_requested(g.claim)},
             spoilt=spoilt_builds(self._reader.history()),
             loss_signs=signs,
+            remembered_losses=self._remembered_losses,
         )
         self._wake_others.set()
 

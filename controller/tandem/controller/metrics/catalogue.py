@@ -211,7 +211,7 @@ SECTIONS: Final = (
             ),
             _gauge(
                 "missing_heads",
-                "Generations whose published entries were not all in the store when looked for: it is an older state.",
+                "Generations that lack entries which were published or read before: it is an older state.",
             ),
             _gauge(
                 "lost_covers",

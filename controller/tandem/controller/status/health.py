@@ -17,6 +17,7 @@ from tandem.controller.coordination import agreement, heads
 from tandem.controller.coordination.heartbeat import Heartbeat
 from tandem.controller.coordination.peer_state import LastHeard
 from tandem.controller.decision.pair_rules import rotation_due_at
+from tandem.controller.local_state.remembered_heads import ACCEPT_REMEDY
 from tandem.controller.status.pair_view import PairView, last_activity_at
 from tandem.sink.pipeline import Phase
 from tandem.sink.read.partition_progress import CONFIRM_CEILING_S
@@ -141,6 +142,8 @@ def _rolled_back(seen: PairView) -> Iterator[Problem]:
             remedy="check store.root; bring the newer state back from the bucket's versions or a replica, and find out "
             "who put it back",
         )
+    for seen_head in seen.remembered_losses:
+        yield Problem(fault=Fault.ROLLED_BACK, message=seen_head.describe_loss(), remedy=ACCEPT_REMEDY)
 
 
 def _objects_lost(seen: PairView) -> Iterator[Problem]:

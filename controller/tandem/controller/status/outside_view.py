@@ -20,6 +20,7 @@ from tandem.controller.coordination.topic_reader import ANSWER_S, NoTopicError, 
 from tandem.controller.instance.guarded_cluster import is_restored
 from tandem.controller.instance.store_watch import StoreView
 from tandem.controller.instance.wiring import policy_of, store_settings, trust_of
+from tandem.controller.local_state.remembered_heads import NOTHING_REMEMBERED, RememberedHeads
 from tandem.controller.process.timed_call import TimedCall
 from tandem.controller.status.pair_view import Brokers, Gap, LogEnd, PairView, view_of_store
 from tandem.sink.kafka.auth.client_config import Value
@@ -76,17 +77,21 @@ def view_pair(
     s3_only: bool = False,
     reader: ChainReader | None = None,
     brokers_s: float | None = None,
+    remembered: RememberedHeads = NOTHING_REMEMBERED,
 ) -> PairView:
     """Return the present view of a pair. Raises the store's errors; silent brokers become `gaps` of the view.
 
     A caller that looks repeatedly passes a `reader`, which keeps the chains, so that only new entries are read. The
-    brokers have `brokers_s` seconds in all; without it only each single request has a limit.
+    brokers have `brokers_s` seconds in all; without it only each single request has a limit. The chains are compared
+    with the heads in `remembered`, which then has the present ones.
     """
     began = time.monotonic()
     asked = None if s3_only else TimedCall(lambda: _ask_brokers(config, store), name="brokers")
     reader = reader or ChainReader(store, config.pair)
+    recalled = remembered.recall(store.url, config.pair)
     try:
         chains = read_chains(reader)
+        losses = recalled.compare(reader, chains.generations)
         held = pins.list_pins(store, config.pair) if chains.generations else []
         releases = ReleaseReader(store, config.pair).refresh(tolerant=True) if chains.generations else ()
         pause = PauseReader(store, config.pair).refresh()
@@ -108,6 +113,7 @@ def view_pair(
         gaps=answer.gaps,
         lost_heads=lost,
         published_under={} if peers is None else peers.roots(lost),
+        remembered_losses=losses,
     )
 
 

@@ -10,6 +10,7 @@ from tandem.backup_avro.errors import ConfigError, DamagedError, RefusedError
 from tandem.backup_avro.selection.restorable_state import choose_generation
 from tandem.controller.decision.pair_rules import active_of
 from tandem.controller.decision.restore_points import RestorePoint, restore_points
+from tandem.controller.local_state.remembered_heads import NOTHING_REMEMBERED, RememberedHeads
 from tandem.controller.status.overview import WindowStatus, window_of
 from tandem.sink.store import ObjectStore
 from tandem.sink.store.chain import checkpoints
@@ -25,7 +26,8 @@ class PairSummary:
 
     `active` appends, by the chains, with generation `active_generation`. `window` is what a restore may ask for, None
     if nothing can be restored. How long the `restore_points` of generations stay is in the pair's configuration, which
-    is not read. Counts are of what belongs to the backup now. `damaged` says what can't be read.
+    is not read. Counts are of what belongs to the backup now. `damaged` says what can't be read, `rolled_back` which
+    entries this machine has read before and the store lacks.
     """
 
     pair: str
@@ -40,6 +42,7 @@ class PairSummary:
     objects: int
     bytes: int
     damaged: tuple[str, ...]
+    rolled_back: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,28 +53,32 @@ class Pairs:
     pairs: tuple[PairSummary, ...]
 
 
-def pairs(store: ObjectStore) -> tuple[PairSummary, ...]:
+def pairs(store: ObjectStore, remembered: RememberedHeads = NOTHING_REMEMBERED) -> tuple[PairSummary, ...]:
     """Return the pairs directly below the store's root, by name. Raises the store's errors.
+
+    Their chains are compared with the heads in `remembered`, which then has the present ones.
 
     A folder is a pair's if a generation was claimed in it; nothing else is listed below it.
     """
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="pairs") as pool:
-        found = pool.map(lambda name: _summary(store, name), list(store.list_folders("")))
+        found = pool.map(lambda name: _summary(store, name, remembered), list(store.list_folders("")))
         return tuple(one for one in found if one is not None)
 
 
-def _summary(store: ObjectStore, name: str) -> PairSummary | None:
+def _summary(store: ObjectStore, name: str, remembered: RememberedHeads) -> PairSummary | None:
     try:
         reader = ChainReader(store, name)
     except ConfigError:  # a foreign folder: no pair may have such a name
         return None
     damaged: tuple[str, ...] = ()
+    recalled = remembered.recall(store.url, name)
     try:
         generations = reader.refresh(tolerant=True)
     except DamagedError as error:  # a newer release wrote it
         generations, damaged = [], (str(error),)
     if not reader.numbers:
         return None
+    losses = recalled.compare(reader, generations)
     active = active_of(generations)
     try:
         base = choose_generation(generations)
@@ -95,4 +102,5 @@ def _summary(store: ObjectStore, name: str) -> PairSummary | None:
         objects=sum(len(generation.objects) for generation in generations),
         bytes=sum(item.bytes for generation in generations for item in generation.objects.values()),
         damaged=damaged + tuple(f"generation {number}: {why}" for number, why in sorted(reader.damaged.items())),
+        rolled_back=tuple(loss.describe_loss() for loss in losses),
     )

@@ -23,6 +23,7 @@ from tandem.controller.coordination.peer_state import LastHeard
 from tandem.controller.decision import pair_rules
 from tandem.controller.decision.observation import Policy
 from tandem.controller.instance.store_watch import StoreView
+from tandem.controller.local_state.remembered_heads import SeenHead
 from tandem.sink.store.chain.pins import Pin
 
 
@@ -62,9 +63,10 @@ class PairView:
     `newest` is the highest number of all generations. `damaged` has, by number, why a generation can't be read. `heard`
     and `brokers` are None if not asked or not answered; `gaps` then say why. `requests` are the last ACTIVATE of each
     sender. `pause` is the one in force. `lost_heads` were published by the instances, and are not in the store;
-    `published_under` has, by generation, the other root under which they were published. `checkpoints` and, by id, why
-    some can't be read are there where they were looked up. `policy_known` is whether `policy` is the pair's, not made
-    of defaults because no configuration was named.
+    `published_under` has, by generation, the other root under which they were published. `remembered_losses` were
+    read by this machine, and are not in the store any more. `checkpoints` and, by id, why some can't be read are there
+    where they were looked up. `policy_known` is whether `policy` is the pair's, not made of defaults because no
+    configuration was named.
     """
 
     at: int
@@ -84,6 +86,7 @@ class PairView:
     gaps: tuple[Gap, ...] = ()
     lost_heads: tuple[Head, ...] = ()
     published_under: Mapping[int, str] = field(default_factory=dict)
+    remembered_losses: tuple[SeenHead, ...] = ()
     policy_known: bool = True
     checkpoints: tuple[Checkpoint, ...] = ()
     damaged_checkpoints: Mapping[str, str] = field(default_factory=dict)

@@ -105,8 +105,8 @@ def test_a_heartbeat_names_troubles(here: InstanceView) -> None:
     assert (said.store, said.brokers, said.error) == ("403", "no answer", "bad things")
     assert said.failing == "Seal of generation 1 fails: 403; Clear of generation 1 fails: 403"
     assert said.rolled_back == (
-        "entries that were published are not in the store: 9 of generation 1; they were published by who stored under "
-        "s3://old"
+        "entries that are known to have been written are not in the store: 9 of generation 1; they were published by "
+        "who stored under s3://old"
     )
     assert (said.objects_lost, said.objects_lost_of) == (str(lost.args[0]), {2})
 

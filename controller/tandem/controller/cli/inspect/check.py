@@ -152,14 +152,16 @@ def check(
 def _ask(
     settings: Config, root: str | None, *, s3_only: bool, brokers_s: float | None
 ) -> tuple[PairView, ConfiguredKeys | None, dict[JobKind, JobOutcome | None], TandemError | None]:
-    from tandem.controller.status.key_use import look_at_keys  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.controller.local_state.remembered_heads import remembered_heads  # noqa: PLC0415 - loaded when the command runs
+    from tandem.controller.status.key_use import look_at_keys  # noqa: PLC0415 - likewise
     from tandem.controller.status.outside_view import view_pair  # noqa: PLC0415 - likewise
     from tandem.sink.encryption.key_ring import keys_of  # noqa: PLC0415 - likewise
     from tandem.sink.store.chain import outcomes  # noqa: PLC0415 - likewise
 
     store = stored(settings, root)
     try:
-        sight = view_pair(settings, store, s3_only=s3_only, brokers_s=brokers_s)
+        memory = remembered_heads(settings)
+        sight = view_pair(settings, store, s3_only=s3_only, brokers_s=brokers_s, remembered=memory)
         keys = look_at_keys(keys_of(store), sight.generations)
         return sight, keys, outcomes.latest_of_each(store, settings.pair), _try_to_write(settings, store)
     finally:

@@ -40,14 +40,15 @@ def list_(
 
     Everything comes from the store; with --root no configuration is needed. Who is Active is said by the chains:
     whether the process is alive, and how long generations are kept, `tandem status` knows. Exit code 3 if a chain can't
-    be read.
+    be read, or lacks an entry that this machine has read before.
     """
-    from tandem.controller.status.pair_list import Pairs, pairs  # noqa: PLC0415 - S3 is slow to import
+    from tandem.controller.local_state.remembered_heads import remembered_heads  # noqa: PLC0415 - S3 is slow to import
+    from tandem.controller.status.pair_list import Pairs, pairs  # noqa: PLC0415 - likewise
 
-    _, store = opened(context, config, overrides, root=root, pair=_ANY)
+    settings, store = opened(context, config, overrides, root=root, pair=_ANY)
     try:
         with patience("reading the chains of all pairs"):
-            found = pairs(store)
+            found = pairs(store, remembered_heads(settings))
     finally:
         store.close()
     output.show(kind="Pairs", body=Pairs(root=store.url, pairs=found), output=output_, tables=_tables(found))
@@ -56,7 +57,9 @@ def list_(
     for one in found:
         for why in one.damaged:
             output.warn(f"pair {one.pair}: {why}")
-    if any(one.damaged for one in found):
+        for loss in one.rolled_back:
+            output.warn(f"pair {one.pair}: {loss}")
+    if any(one.damaged or one.rolled_back for one in found):
         raise typer.Exit(ExitCode.UNHEALTHY)
 
 

@@ -91,11 +91,12 @@ def _write(target: Path, data: bytes, *, force: bool) -> None:
 def _content(settings: Config, store: ObjectStore, config: Path | None) -> Content:
     from tandem.controller.history.turns import turn_of  # noqa: PLC0415 - loaded when the command runs, not for --help
     from tandem.controller.http.page.content import content  # noqa: PLC0415 - likewise
+    from tandem.controller.local_state.remembered_heads import remembered_heads  # noqa: PLC0415 - likewise
     from tandem.controller.status.outside_view import view_pair  # noqa: PLC0415 - likewise
     from tandem.controller.status.overview import overview  # noqa: PLC0415 - likewise
     from tandem.sink.store.chain import outcomes  # noqa: PLC0415 - likewise
 
-    seen = view_pair(settings, store, s3_only=True)
+    seen = view_pair(settings, store, s3_only=True, remembered=remembered_heads(settings))
     turns = [turn_of(generation) for generation in seen.generations if generation.seq]
     over = _past(store, settings.pair, known={g.number for g in seen.generations})
     ran = outcomes.latest_of_each(store, settings.pair)

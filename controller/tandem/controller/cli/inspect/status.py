@@ -56,6 +56,12 @@ def status(
     s3_only: Annotated[
         bool, typer.Option("--s3-only", help="Read the store only: instances and lag are not shown.")
     ] = False,
+    accept_heads: Annotated[
+        bool,
+        typer.Option(
+            "--accept-heads", help="Forget later entries that this machine has read: the present state is meant."
+        ),
+    ] = False,
     output_: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Show both instances, their lag, and what can be restored.
@@ -67,7 +73,8 @@ def status(
 
     With --watch it is drawn anew, or printed again where there is no terminal, and Ctrl-C ends with 0.
     """
-    from tandem.sink.store.chain.chain_reader import ChainReader  # noqa: PLC0415 - Kafka and S3 are slow to import
+    from tandem.controller.local_state.remembered_heads import remembered_heads  # noqa: PLC0415 - Kafka and S3 are slow to import
+    from tandem.sink.store.chain.chain_reader import ChainReader  # noqa: PLC0415 - likewise
 
     if seconds is not None and not watch:
         raise ConfigError(
@@ -78,6 +85,9 @@ def status(
     settings = configured(context, config, overrides, root=root, pair=pair, unless=None if s3_only else "--s3-only")
     store = stored(settings, root)
     reader = ChainReader(store, settings.pair)
+    if accept_heads:
+        count = remembered_heads(settings).forget(store.url, settings.pair)
+        output.note(f"forgot {count} heads of pair {settings.pair} that this machine had read")
 
     def once() -> _Picture:
         with patience("reading the chains and asking the brokers"):
@@ -96,11 +106,14 @@ def status(
 
 
 def _look(settings: Config, store: ObjectStore, reader: ChainReader, *, s3_only: bool, policy_known: bool) -> _Picture:
-    from tandem.controller.status.outside_view import view_pair  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.controller.local_state.remembered_heads import remembered_heads  # noqa: PLC0415 - loaded when the command runs
+    from tandem.controller.status.outside_view import view_pair  # noqa: PLC0415 - likewise
     from tandem.controller.status.overview import overview  # noqa: PLC0415 - likewise
     from tandem.sink.store.chain import checkpoints, outcomes  # noqa: PLC0415 - likewise
 
-    seen = replace(view_pair(settings, store, s3_only=s3_only, reader=reader), policy_known=policy_known)
+    memory = remembered_heads(settings)
+    view = view_pair(settings, store, s3_only=s3_only, reader=reader, remembered=memory)
+    seen = replace(view, policy_known=policy_known)
     named = checkpoints.list_checkpoints(store, settings.pair)
     found = overview(replace(seen, checkpoints=named.checkpoints, damaged_checkpoints=named.damaged))
     return found, outcomes.latest_of_each(store, settings.pair)

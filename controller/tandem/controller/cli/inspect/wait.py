@@ -79,7 +79,8 @@ def wait(
     configuration. Exit code 0 as soon as all of it holds, 4 if --timeout was over first: then what is missing is said.
     A store that stops to answer meanwhile is waited for; one that never answered is an error.
     """
-    from tandem.controller.status.outside_view import view_pair  # noqa: PLC0415 - Kafka and S3 are slow to import
+    from tandem.controller.local_state.remembered_heads import remembered_heads  # noqa: PLC0415 - Kafka and S3 are slow to import
+    from tandem.controller.status.outside_view import view_pair  # noqa: PLC0415 - likewise
     from tandem.controller.status.overview import overview  # noqa: PLC0415 - likewise
     from tandem.controller.status.wait_conditions import is_of_store, parse  # noqa: PLC0415 - likewise
     from tandem.sink.store.chain.chain_reader import ChainReader  # noqa: PLC0415 - likewise
@@ -90,9 +91,14 @@ def wait(
     goals = [parse(text, settings.instances) for text in for_]
     store = stored(settings, root)
     reader = ChainReader(store, settings.pair)
+    memory = remembered_heads(settings)
     began = time.monotonic()
+
+    def look() -> Overview:
+        return overview(view_pair(settings, store, s3_only=s3_only, reader=reader, remembered=memory))
+
     try:
-        lacking = _follow(lambda: overview(view_pair(settings, store, s3_only=s3_only, reader=reader)), goals, wait_s)
+        lacking = _follow(look, goals, wait_s)
     finally:
         store.close()
     took_s = time.monotonic() - began

@@ -168,6 +168,7 @@ def verify(
     output.note(f"verifying pair {loaded.pair} in {loaded.store.root} on {master}")
     began = time.monotonic()
     require_pair(address, loaded.pair)
+    heads += _lost(address, loaded)
     request = VerifyRequest(
         address=address,
         pair=loaded.pair,
@@ -252,6 +253,18 @@ def _published(loaded: Config) -> tuple[Head, ...]:
     heads = published_heads(loaded)
     output.note(f"expecting {', '.join(map(str, heads))}")
     return heads
+
+
+def _lost(address: StoreAddress, loaded: Config) -> tuple[Head, ...]:
+    """Return the heads that this machine has read before and that the store lacks; the present ones are remembered."""
+    from tandem.controller.local_state.remembered_heads import remembered_heads  # noqa: PLC0415 - loaded when the command runs
+    from tandem.sink.store.chain.chain_reader import ChainReader  # noqa: PLC0415 - likewise
+
+    reader = ChainReader(address.open(), loaded.pair)
+    losses = remembered_heads(loaded).find_losses(reader)
+    for loss in losses:
+        output.warn(loss.describe_loss())
+    return tuple(loss.head for loss in losses)
 
 
 # --- runs -------------------------------------------------------------------------------------------------------------

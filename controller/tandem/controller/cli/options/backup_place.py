@@ -118,10 +118,14 @@ def backup(
     root: str | None,
     pair: str | None,
 ) -> tuple[str, StoreAccess, str, Mapping[str, Any] | None]:
+    """Return what `parts_of` does of the configuration like `of_store`."""
+    return parts_of(of_store(context, config, overrides, root=root, pair=pair))
+
+
+def parts_of(settings: Config) -> tuple[str, StoreAccess, str, Mapping[str, Any] | None]:
     """Return the store's root and settings, the pair, and the client properties of the configured cluster, or None."""
     from tandem.controller.instance.wiring import store_settings  # noqa: PLC0415 - loaded when the command runs, not for --help
 
-    settings = of_store(context, config, overrides, root=root, pair=pair)
     return settings.store.root, store_settings(settings), settings.pair, settings.kafka.reveal() or None
 
 

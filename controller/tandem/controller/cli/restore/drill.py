@@ -110,6 +110,7 @@ def drill(
     how it went. Exit code 3: the topics were not what the backup is.
     """
     from tandem.controller.instance.wiring import store_settings  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.controller.local_state.remembered_heads import remembered_heads  # noqa: PLC0415 - likewise
     from tandem.sink.process import log  # noqa: PLC0415 - likewise
     from tandem.sink.store.chain.chain_reader import ChainReader  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.reading.object_reader import StoreAddress, require_pair  # noqa: PLC0415 - likewise
@@ -133,6 +134,7 @@ def drill(
     target = TargetCluster(target_properties(loaded.kafka.reveal(), target_servers, target_config))
     address = StoreAddress(root=loaded.store.root, settings=store_settings(loaded))
     reader = ChainReader(address.open(), loaded.pair)
+    remembered_heads(loaded).require(reader)  # a refusal is no result of a drill, and none is kept
     # On SIGTERM, as on Ctrl-C, the drill deletes its scratch topics before it ends.
     handler = signal.signal(signal.SIGTERM, signal.default_int_handler)
     began = time.monotonic()

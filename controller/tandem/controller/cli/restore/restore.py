@@ -40,7 +40,10 @@ from tandem.controller.cli.restore.vanished import vanished
 from tandem.controller.cli.restore.view import show_plan, show_report, telling
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tandem.backup_avro.chain.heads import Head
+    from tandem.controller.config import Config
     from tandem.sink.store.chain.chain_reader import ChainReader
     from tandem.spark_jobs.connector.connector_reader import ConnectorReader
     from tandem.spark_jobs.reading.object_reader import StoreAddress
@@ -251,7 +254,8 @@ def restore(
 
     A run that was interrupted is resumed by repeating the same command: no record is lost, and none is written twice.
     Without --append a target that holds anything else is refused (exit code 5). Exit code 3: the target
-    is not what the backup is, or did not get its config, or --expect-head names an entry that the bucket lacks.
+    is not what the backup is, or did not get its config; or the bucket lacks an entry that --expect-head names, or that
+    this machine has read before.
     """
     if context.invoked_subcommand is not None:
         layout_options.refuse_with({context.invoked_subcommand: layout is layout_options.FileLayout.CONNECTOR})
@@ -285,9 +289,8 @@ def restore(
             }
         )
     heads = backup_place.expected(expect_head)
-    place, settings, name, configured = backup_place.backup(
-        context, config, overrides, root=root, pair=PAIR if files else pair
-    )
+    loaded = backup_place.of_store(context, config, overrides, root=root, pair=PAIR if files else pair)
+    place, settings, name, configured = backup_place.parts_of(loaded)
     # Spark starts while the restore is planned; a refusal does not wait for it.
     with (
         nullcontext(None)
@@ -346,7 +349,7 @@ def restore(
         if apply is not None:
             options = replace(planned(apply, options, pair=name), consent=yes)
         address = StoreAddress(root=place, settings=settings, connector=files)
-        reader = _reader(address, name, options, master, index, heads=heads)
+        reader = _reader(address, name, options, master, index, check=partial(_check_heads, loaded, heads))
         request = job.RestoreRequest(address=address, reader=reader, target=target, options=options, now=_now)
         if start is None:
             prepared = prepare_restore(reader, target, options, only_look=True)
@@ -406,9 +409,15 @@ def _what(plan: RestorePlan, address: StoreAddress) -> str:
 
 
 def _reader(
-    address: StoreAddress, pair: str, options: RestoreOptions, master: str, index: Path | None, *, heads: Sequence[Head]
+    address: StoreAddress,
+    pair: str,
+    options: RestoreOptions,
+    master: str,
+    index: Path | None,
+    *,
+    check: Callable[[ChainReader], None],
 ) -> ChainReader | ConnectorReader:
-    """Return the backup's reader. ConfigError if there is no backup, RolledBackError if it lacks one of `heads`."""
+    """Return the backup's reader. ConfigError if there is no backup; `check` may refuse its chains."""
     from tandem.sink.store.chain.chain_reader import ChainReader  # noqa: PLC0415 - loaded when the command runs, not for --help
     from tandem.spark_jobs.connector.connector_reader import ConnectorReader, in_spark  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.reading.object_reader import require_pair  # noqa: PLC0415 - likewise
@@ -417,10 +426,7 @@ def _reader(
     if address.connector is None:
         require_pair(address, pair)
         chains = ChainReader(address.open(), pair)
-        if heads:
-            chains.refresh(tolerant=True)
-            for head in heads:
-                chains.require(head)
+        check(chains)
         return chains
     output.note(f"reading {layout_options.files_below(address)}")
     reader = ConnectorReader(
@@ -431,6 +437,15 @@ def _reader(
             reader.run = partial(in_spark, spark)
             reader.find(options.state_request)
     return reader
+
+
+def _check_heads(loaded: Config, heads: Sequence[Head], chains: ChainReader) -> None:
+    """Raise RolledBackError if the store lacks one of `heads`, or one that this machine has read before."""
+    from tandem.controller.local_state.remembered_heads import remembered_heads  # noqa: PLC0415 - loaded when the command runs
+
+    remembered_heads(loaded).require(chains)
+    for head in heads:
+        chains.require(head)
 
 
 def _now() -> int:

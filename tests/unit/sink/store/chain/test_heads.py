@@ -260,7 +260,7 @@ def test_a_root_that_was_changed_for_both_is_told(store: MemoryStore) -> None:
 def test_what_a_heartbeat_says_of_lost_heads() -> None:
     """Nothing without any; roots that are not this one, once each, a few at most."""
     lost = [Head(generation=number, seq=5, sha256=SHA) for number in (1, 2)]
-    said = "entries that were published are not in the store: 5 of generation 1, 5 of generation 2"
+    said = "entries that are known to have been written are not in the store: 5 of generation 1, 5 of generation 2"
     assert heads.summary([], ["s3://x"]) is None
     assert heads.summary(lost, []) == said
     roots = ["s3://b", "s3://a", "s3://b", "s3://d", "s3://c"]
