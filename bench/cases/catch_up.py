@@ -17,12 +17,14 @@ from dataclasses import replace
 from bench.measured import KEY, measured, report, tree_peak_mb
 from tandem.backup_avro.chain.entries import Entry, EntryKind, Opening
 from tandem.controller.config import Config
+from tandem.controller.config.derived_settings import store_of
 from tandem.controller.instance.guarded_cluster import GuardedCluster
-from tandem.controller.instance.wiring import pipeline_policy_of, store_of, workers_of
+from tandem.controller.instance.wiring import pipeline_policy_of, workers_of
 from tandem.controller.process import memory_allocator
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.kafka.fetch.fetcher import RawFetcher
-from tandem.sink.pipeline import Phase, Pipeline
+from tandem.sink.pipeline import Pipeline
+from tandem.sink.pipeline_report import Phase
 from tandem.sink.read.scan.worker_processes import WorkerPool
 from tandem.sink.store.chain.chain_writer import Identity, claim, now_ms
 from tandem.sink.transcode.implementation_choice import best_transcoder

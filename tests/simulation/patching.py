@@ -171,8 +171,8 @@ _CONSTANTS: dict[str, dict[str, Any]] = {
         "_LONGEST_REST_S": 8.0,
     },
     "tandem.controller.instance.checkpoint_keeper": {"_LOOK_S": 15.0},
+    "tandem.controller.config.derived_settings": {"CONFIRM_CEILING_S": 8.0},
     "tandem.controller.instance.wiring": {
-        "CONFIRM_CEILING_S": 8.0,
         "MergeRules": lambda **_: _MERGE_RULES,
         "PipelinePolicy": functools.partial(PipelinePolicy, parallel_scans=2),
     },

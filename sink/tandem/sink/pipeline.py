@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 import structlog
 
@@ -26,6 +25,7 @@ from tandem.sink.encryption.key_ring import keys_of
 from tandem.sink.encryption.record_keys import RecordKeys
 from tandem.sink.kafka.cluster.guarded_topics import DELETE_RETENTION, ClusterView, expires, tombstone_guarantee_s
 from tandem.sink.kafka.fetch.events import TopicPartition
+from tandem.sink.pipeline_report import Phase, PipelineReport
 from tandem.sink.process import clock
 from tandem.sink.process.memory_budget import MemoryBudget
 from tandem.sink.process.meters import NOBODY, Meters
@@ -91,48 +91,6 @@ class PipelinePolicy:
     offers_patience_s: float | None = None
     """Seconds that scans wait for a catch-up job; None: this process reads them, at once."""
     merge: MergeRules = field(default_factory=MergeRules)
-
-
-class Phase(StrEnum):
-    """State of a pipeline."""
-
-    STARTING = "starting"
-    SCANNING = "scanning"
-    READING = "reading"
-    DRAINING = "draining"
-    DRAINED = "drained"
-    FAILED = "failed"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineReport:
-    """State and figures of a pipeline, for the controller. Counts are since the process began; lags in records.
-
-    `held` lists the partitions that an open transaction has held back for longer than is normal.
-    """
-
-    generation: int
-    phase: Phase
-    partitions: int
-    base_remaining: int
-    lag_records: int
-    records: int
-    bytes: int
-    commits: int
-    last_commit: float | None
-    trouble: tuple[str, ...]
-    held: tuple[TopicPartition, ...]
-    error: Exception | None
-    aside: tuple[str, ...] = ()
-    """Names of topics that are not read for a while, because the store refuses their objects."""
-    unread: int = 0
-    """Number of guarded partitions that are not read: no leader, no right, nothing comes of them, or set aside."""
-    held_bytes: int = 0
-    """Approximate bytes in memory between fetch and store."""
-    memory_budget: int = 0
-    """Bytes that all pipelines of the process may hold together."""
-    waited_s: float = 0.0
-    """Seconds in which nothing was fetched because the budget was full."""
 
 
 class Pipeline:

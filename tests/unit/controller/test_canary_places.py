@@ -22,8 +22,9 @@ from support.pages.canaries import Place, appearances, canary, filled, places, u
 from tandem.backup_avro.errors import TandemError
 from tandem.controller.cli.main import run
 from tandem.controller.config import load
+from tandem.controller.config.derived_settings import store_settings
 from tandem.controller.config.sources import KAFKA, ValueShape, keys, variable
-from tandem.controller.instance.wiring import store_settings, workers_of
+from tandem.controller.instance.wiring import workers_of
 from tandem.sink.process import log
 from tandem.spark_jobs.reading.object_reader import StoreAddress
 

@@ -17,7 +17,8 @@ from tandem.backup_avro.chain.entries import Base, Entry, EntryKind
 from tandem.backup_avro.chain.generation import Generation
 from tandem.sink.kafka.errors.cluster_errors import ClusterTransientError
 from tandem.sink.kafka.fetch.events import AtHead, FaultKind, FetchFault, LogBounds, TopicPartition
-from tandem.sink.pipeline import Phase, Pipeline
+from tandem.sink.pipeline import Pipeline
+from tandem.sink.pipeline_report import Phase
 from tandem.sink.process import clock
 from tandem.sink.read.new_partitions import NewPartition
 from tandem.sink.read.tail import _HELD

@@ -13,7 +13,7 @@ from support.backups.chains import CLUSTER, OPENING, PAIR
 from support.pipeline.pipelines import QUICK, Bench, through
 
 from tandem.controller.instance.pipelines import PipelineRuns
-from tandem.sink.pipeline import PipelineReport
+from tandem.sink.pipeline_report import PipelineReport
 from tandem.sink.process.memory_budget import MemoryBudget
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import Identity, claim

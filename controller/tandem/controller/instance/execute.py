@@ -20,6 +20,7 @@ from tandem.backup_avro.errors import TransientError
 from tandem.backup_avro.selection import moments
 from tandem.backup_avro.selection.coverage import GuardedPartitions
 from tandem.controller.config import Config
+from tandem.controller.config.derived_settings import policy_of
 from tandem.controller.coordination.heartbeat import Heartbeat
 from tandem.controller.coordination.turn_request import TurnRequests
 from tandem.controller.decision.decide import (
@@ -44,7 +45,7 @@ from tandem.controller.instance.history_proof import HistoryProver
 from tandem.controller.instance.pipelines import PipelineRuns
 from tandem.controller.instance.start import InstanceParts
 from tandem.controller.instance.store_watch import StoreWatch
-from tandem.controller.instance.wiring import opening_of, pipeline_policy_of, policy_of, workers_of
+from tandem.controller.instance.wiring import opening_of, pipeline_policy_of, workers_of
 from tandem.sink.encryption.key_ring import keys_of
 from tandem.sink.encryption.record_keys import RecordKeys
 from tandem.sink.kafka.fetch.answer_shares import AnswerSum

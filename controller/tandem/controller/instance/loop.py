@@ -12,6 +12,7 @@ import structlog
 from tandem.backup_avro.documents.coordination_message import CoordinationEvent
 from tandem.backup_avro.errors import ExitCode, RefusedError
 from tandem.controller.config import Config
+from tandem.controller.config.derived_settings import policy_of
 from tandem.controller.coordination.heartbeat import message_fields
 from tandem.controller.decision.decide import Decision, Reason, decide
 from tandem.controller.decision.observation import Role
@@ -21,7 +22,6 @@ from tandem.controller.instance.message_watch import MessageWatch
 from tandem.controller.instance.observe import Observer
 from tandem.controller.instance.start import InstanceParts
 from tandem.controller.instance.store_watch import StoreView, StoreWatch
-from tandem.controller.instance.wiring import policy_of
 from tandem.controller.local_state.remembered_heads import remembered_heads
 from tandem.controller.status.instance_view import InstanceView, heartbeat_of
 from tandem.sink.process.meters import NOBODY, Meters

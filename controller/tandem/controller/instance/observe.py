@@ -8,6 +8,7 @@ from dataclasses import replace
 from tandem.backup_avro.errors import DamagedError
 from tandem.backup_avro.selection.coverage import GuardedPartitions
 from tandem.controller.config import Config
+from tandem.controller.config.derived_settings import policy_of
 from tandem.controller.decision.decide import Decision
 from tandem.controller.decision.observation import Observation, Role
 from tandem.controller.instance.execute import Executor
@@ -15,7 +16,6 @@ from tandem.controller.instance.guarded_cluster import as_guarded
 from tandem.controller.instance.message_watch import MessageWatch
 from tandem.controller.instance.start import InstanceParts
 from tandem.controller.instance.store_watch import StoreView, StoreWatch
-from tandem.controller.instance.wiring import policy_of
 from tandem.controller.status.instance_view import InstanceView
 from tandem.sink.kafka.cluster.guarded_topics import GuardedTopics
 from tandem.sink.process.meters import Meters

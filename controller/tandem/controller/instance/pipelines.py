@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from tandem.backup_avro.chain.generation import Generation
 from tandem.controller.decision.observation import PipelineState
 from tandem.controller.instance.guarded_cluster import GuardedCluster
-from tandem.sink.pipeline import Phase, Pipeline, PipelinePolicy, PipelineReport
+from tandem.sink.pipeline import Pipeline, PipelinePolicy
+from tandem.sink.pipeline_report import Phase, PipelineReport
 from tandem.sink.process.memory_budget import MemoryBudget
 from tandem.sink.process.meters import NOBODY, Meters
 from tandem.sink.read.reader_context import FetchSource

@@ -17,10 +17,10 @@ import structlog
 from tandem.backup_avro.documents.coordination_message import CoordinationEvent, CoordinationMessage
 from tandem.backup_avro.errors import RefusedError, TransientError
 from tandem.controller.config import Config
+from tandem.controller.config.derived_settings import trust_of
 from tandem.controller.coordination.peer_state import PeerState
 from tandem.controller.coordination.topic import CoordinationTopic, log_refused
 from tandem.controller.instance.guarded_cluster import GuardedCluster
-from tandem.controller.instance.wiring import trust_of
 from tandem.sink.encryption.key_ring import keys_of
 from tandem.sink.kafka.auth.client_config import Value
 from tandem.sink.kafka.cluster.admin import ClusterAdmin

@@ -16,7 +16,7 @@ from tandem.controller.status.health import chosen, doubtful, losses_of
 from tandem.controller.status.instance_view import InstanceView, stored_view
 from tandem.controller.status.overview import GenerationState, state_of
 from tandem.controller.status.pair_view import PairView, last_activity_at
-from tandem.sink.pipeline import PipelineReport
+from tandem.sink.pipeline_report import PipelineReport
 from tandem.sink.read.reading_progress import PartitionReading
 
 

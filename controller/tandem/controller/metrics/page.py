@@ -21,7 +21,7 @@ from tandem.controller.metrics.catalogue import COMMON, METRICS, READING, Metric
 from tandem.controller.metrics.instance_metrics import BackupMetrics, InstanceMetrics, LastRuns
 from tandem.controller.process import memory_allocator
 from tandem.controller.status.overview import GenerationState
-from tandem.sink.pipeline import Phase
+from tandem.sink.pipeline_report import Phase
 from tandem.sink.process.meters import Meters
 from tandem.sink.read.reading_progress import PartitionReading, ReadingProgress, by_topic, sum_readings
 

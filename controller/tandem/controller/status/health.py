@@ -19,7 +19,7 @@ from tandem.controller.coordination.peer_state import LastHeard
 from tandem.controller.decision.pair_rules import rotation_due_at
 from tandem.controller.local_state.remembered_heads import ACCEPT_REMEDY
 from tandem.controller.status.pair_view import PairView, last_activity_at
-from tandem.sink.pipeline import Phase
+from tandem.sink.pipeline_report import Phase
 from tandem.sink.read.partition_progress import CONFIRM_CEILING_S
 
 _SHOWN = 3

@@ -8,7 +8,7 @@ from tandem.backup_avro.documents.pause import in_force
 from tandem.controller.decision.observation import Role
 from tandem.controller.status.instance_view import InstanceView, error_text
 from tandem.controller.status.overview import PauseStatus, pause_status
-from tandem.sink.pipeline import Phase, PipelineReport
+from tandem.sink.pipeline_report import Phase, PipelineReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,7 @@ from tandem.controller.instance.guarded_cluster import as_guarded
 from tandem.controller.instance.store_watch import StoreView
 from tandem.controller.status.pair_view import Brokers, PairView, view_of_store
 from tandem.sink.kafka.cluster.guarded_topics import GuardedTopics
-from tandem.sink.pipeline import PipelineReport
+from tandem.sink.pipeline_report import PipelineReport
 from tandem.sink.process import log
 from tandem.sink.process.resource_limits import resource_shortage
 from tandem.sink.store.chain.chain_writer import Identity

@@ -13,13 +13,13 @@ from tandem.backup_avro.chain.heads import Head
 from tandem.backup_avro.errors import ConfigError, TandemError
 from tandem.backup_avro.selection.coverage import GuardedPartitions
 from tandem.controller.config import Config
+from tandem.controller.config.derived_settings import policy_of, store_settings, trust_of
 from tandem.controller.coordination.heads import missing
 from tandem.controller.coordination.peer_state import PeerState
 from tandem.controller.coordination.topic import partition_of
 from tandem.controller.coordination.topic_reader import ANSWER_S, NoTopicError, TopicReader, partition_count
 from tandem.controller.instance.guarded_cluster import is_restored
 from tandem.controller.instance.store_watch import StoreView
-from tandem.controller.instance.wiring import policy_of, store_settings, trust_of
 from tandem.controller.local_state.remembered_heads import NOTHING_REMEMBERED, RememberedHeads
 from tandem.controller.process.timed_call import TimedCall
 from tandem.controller.status.pair_view import Brokers, Gap, LogEnd, PairView, view_of_store

@@ -319,6 +319,19 @@ def test_config_needs_neither_kafka_nor_spark() -> None:
     assert err == b"pydantic"
 
 
+def test_looking_at_a_pair_loads_nothing_that_reads_logs(tmp_path: Path) -> None:
+    """A command that only shows what is stored starts in a second; readers and pipelines, and Spark, take another."""
+    looking = ["status", "--s3-only", "--root", tmp_path.as_uri(), "--pair", "orders"]
+    unneeded = ["kafka", "boto3", "obstore", "pyspark", "tandem.sink.pipeline", "tandem.spark_jobs"]
+    script = (
+        f"import sys; from tandem.controller.cli.main import run; code = run({looking!r}); "
+        f"print('loaded:', [name for name in {unneeded!r} if name in sys.modules]); sys.exit(code)"
+    )
+    out, _ = spawn(ROOT, script=script).communicate(timeout=30)
+    assert b"the brokers were not asked" in out
+    assert out.endswith(b"loaded: []\n"), out
+
+
 @pytest.mark.parametrize("what", ["flood", "ok"])
 def test_a_reader_that_goes_away_is_no_error_message(folder: Path, what: str) -> None:
     """`tandem history | head`: quiet, whether the pipe breaks in the middle or at the last flush."""

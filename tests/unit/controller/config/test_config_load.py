@@ -10,7 +10,7 @@ from pydantic import SecretStr, ValidationError
 
 from tandem.backup_avro.errors import ConfigError, ExitCode
 from tandem.controller.config import Config, SourceKind, load, read
-from tandem.controller.instance.wiring import store_settings
+from tandem.controller.config.derived_settings import store_settings
 
 BASE = """\
 pair: airports

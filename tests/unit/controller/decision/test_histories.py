@@ -29,7 +29,7 @@ from tandem.controller.instance.pipelines import asked_between_commits
 from tandem.controller.instance.store_watch import StoreWatch
 from tandem.sink.kafka.cluster.guarded_topics import ANY_GROUP, GuardedTopics
 from tandem.sink.kafka.fetch.events import Fetched, TopicPartition
-from tandem.sink.pipeline import Phase, PipelineReport
+from tandem.sink.pipeline_report import Phase, PipelineReport
 from tandem.sink.process import clock
 from tandem.sink.read.reader_context import ReaderContext
 from tandem.sink.read.scan.local_ranges import LocalRanges

@@ -18,7 +18,7 @@ from tandem.controller.decision.observation import Role
 from tandem.controller.http.health import Health, serve
 from tandem.controller.http.server import HttpAnswer, HttpServer
 from tandem.controller.status.instance_state import InstanceState, PipelineStatus
-from tandem.sink.pipeline import Phase
+from tandem.sink.pipeline_report import Phase
 
 SCHEMAS = Path(__file__).parents[4] / "docs" / "schemas"
 

@@ -37,7 +37,7 @@ from tandem.controller.metrics.job_results import ResultsWatch
 from tandem.controller.metrics.page import MetricDetail, MetricsPage
 from tandem.controller.metrics.reference import page as reference
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
-from tandem.sink.pipeline import Phase
+from tandem.sink.pipeline_report import Phase
 from tandem.sink.read.reading_progress import PartitionReading
 from tandem.sink.store import ObjectStore
 from tandem.sink.store.chain import outcomes

@@ -17,7 +17,8 @@ from structlog.testing import capture_logs
 from tandem.backup_avro.errors import ConfigError
 from tandem.controller.cli.options.target_cluster import target_properties
 from tandem.controller.config import Config, load
-from tandem.controller.instance.wiring import store_settings, workers_of
+from tandem.controller.config.derived_settings import store_settings
+from tandem.controller.instance.wiring import workers_of
 from tandem.sink.process import log, sourced_secret
 from tandem.spark_jobs.reading.object_reader import StoreAddress
 from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress

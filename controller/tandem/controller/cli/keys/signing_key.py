@@ -68,7 +68,7 @@ def show(
     output_: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Print the public key that belongs to a private one, and its short name, as errors have it."""
-    from tandem.controller.instance.wiring import store_settings  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.controller.config.derived_settings import store_settings  # noqa: PLC0415 - loaded when the command runs, not for --help
     from tandem.sink.store import StoreAccess  # noqa: PLC0415 - likewise
     from tandem.sink.store.signed_store import load_signer  # noqa: PLC0415 - likewise
 

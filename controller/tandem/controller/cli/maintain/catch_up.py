@@ -50,7 +50,7 @@ def catch_up(
     that only with `scan.by: spark`, and for no longer than `scan.patience`; then it goes on by itself.
     A range should take a minute or two: ranges of one partition that are read too far apart in time do not count.
     """
-    from tandem.controller.instance.wiring import store_settings  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.controller.config.derived_settings import store_settings  # noqa: PLC0415 - loaded when the command runs, not for --help
     from tandem.sink.read.scan.range_tasks import RangeSizes  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.catch_up.job import CatchUpJob  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.catch_up.plan import CatchUpPace  # noqa: PLC0415 - likewise

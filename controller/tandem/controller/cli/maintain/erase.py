@@ -79,7 +79,7 @@ def erase(
     keys, or there is no terminal and no --yes.
     """
     from tandem.controller.cli.maintain.erase_view import describe, show, tell  # noqa: PLC0415 - loaded when the command runs, not for --help
-    from tandem.controller.instance.wiring import store_settings  # noqa: PLC0415 - likewise
+    from tandem.controller.config.derived_settings import store_settings  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.erasure.erase_object import SearchedKeys  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.erasure.erasure_job import ErasureJob  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.reading.object_reader import StoreAddress, require_pair  # noqa: PLC0415 - likewise

@@ -97,7 +97,7 @@ def retention(
     is carried out.
     """
     from tandem.controller.cli.maintain.sweep_view import RetentionDocument, SweepView, tell  # noqa: PLC0415 - loaded when the command runs, not for --help
-    from tandem.controller.instance.wiring import store_settings  # noqa: PLC0415 - likewise
+    from tandem.controller.config.derived_settings import store_settings  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.reading.object_reader import StoreAddress, require_pair  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.retention.janitor import Janitor  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.retention.retention_steps import RetentionRules  # noqa: PLC0415 - likewise

@@ -106,7 +106,7 @@ def verify(
     --against-generation compare keys instead. The result is kept for `tandem status`. Exit code 3 on any mismatch, 5
     where --repair is refused because records are in the backup alone: a new generation would lack them.
     """
-    from tandem.controller.instance.wiring import store_settings  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.controller.config.derived_settings import store_settings  # noqa: PLC0415 - loaded when the command runs, not for --help
     from tandem.spark_jobs.reading.object_reader import StoreAddress, require_pair  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.spark.session import session  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.verify.verify_objects import VerifyRequest  # noqa: PLC0415 - likewise

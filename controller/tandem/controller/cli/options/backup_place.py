@@ -124,7 +124,7 @@ def backup(
 
 def parts_of(settings: Config) -> tuple[str, StoreAccess, str, Mapping[str, Any] | None]:
     """Return the store's root and settings, the pair, and the client properties of the configured cluster, or None."""
-    from tandem.controller.instance.wiring import store_settings  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.controller.config.derived_settings import store_settings  # noqa: PLC0415 - loaded when the command runs, not for --help
 
     return settings.store.root, store_settings(settings), settings.pair, settings.kafka.reveal() or None
 

@@ -109,7 +109,7 @@ def drill(
     They are deleted however it ends, unless --keep says otherwise. `tandem status` shows when the last drill was and
     how it went. Exit code 3: the topics were not what the backup is.
     """
-    from tandem.controller.instance.wiring import store_settings  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.controller.config.derived_settings import store_settings  # noqa: PLC0415 - loaded when the command runs, not for --help
     from tandem.controller.local_state.remembered_heads import remembered_heads  # noqa: PLC0415 - likewise
     from tandem.sink.process import log  # noqa: PLC0415 - likewise
     from tandem.sink.store.chain.chain_reader import ChainReader  # noqa: PLC0415 - likewise

@@ -163,7 +163,7 @@ def _request(
     settings: Config, topic: str, conditions: _Conditions, state_request: StateRequest | None, *, show_keys: bool
 ) -> RewindRequest:
     """Return the request of the options. ConfigError for one that can't be understood."""
-    from tandem.controller.instance.wiring import store_settings  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.controller.config.derived_settings import store_settings  # noqa: PLC0415 - loaded when the command runs, not for --help
     from tandem.spark_jobs.reading.object_reader import StoreAddress  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.rewind.job import RewindRequest  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.rewind.key_changes import KeyChoice, hash_key  # noqa: PLC0415 - likewise

@@ -26,11 +26,11 @@ def run(context: typer.Context, config: ConfigOption = None, overrides: SetOptio
 
     It waits for brokers and store that do not answer, and ends with an error for a problem that waiting does not solve.
     """
+    from tandem.controller.config.derived_settings import store_of  # noqa: PLC0415
     from tandem.controller.http.health import HealthSource, health_of, serve, starting  # noqa: PLC0415
     from tandem.controller.http.page.page_source import PageSource  # noqa: PLC0415
     from tandem.controller.instance.loop import Instance, new_incarnation  # noqa: PLC0415 (Kafka and S3 are slow to import)
     from tandem.controller.instance.start import StoppedEarlyError, set_up  # noqa: PLC0415
-    from tandem.controller.instance.wiring import store_of  # noqa: PLC0415
     from tandem.controller.metrics.instance_metrics import BackupMetricsCache, collect_instance_metrics  # noqa: PLC0415
     from tandem.controller.metrics.job_results import ResultsWatch  # noqa: PLC0415
     from tandem.controller.metrics.wiring import page_of  # noqa: PLC0415
