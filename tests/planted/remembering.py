@@ -65,7 +65,7 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="heads: a file of another user is believed",
         file=_FILE,
-        old=" or found.st_uid != os.geteuid():\n                raise",
-        new=":\n                raise",
+        old=" or found.st_uid != os.geteuid():\n                    raise",
+        new=":\n                    raise",
     ),
 )

@@ -443,9 +443,11 @@ def _check_heads(loaded: Config, heads: Sequence[Head], chains: ChainReader) -> 
     """Raise RolledBackError if the store lacks one of `heads`, or one that this machine has read before."""
     from tandem.controller.local_state.remembered_heads import remembered_heads  # noqa: PLC0415 - loaded when the command runs
 
-    remembered_heads(loaded).require(chains)
+    if heads:
+        chains.refresh(tolerant=True)
     for head in heads:
         chains.require(head)
+    remembered_heads(loaded).require(chains)
 
 
 def _now() -> int:
