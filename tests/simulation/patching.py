@@ -69,6 +69,9 @@ MODULES = (
 _ELSEWHERE = (
     "tandem.backup_avro.record.compression",
     "tandem.controller.http.health",
+    "tandem.controller.local_state.remembered_heads",
+    "tandem.controller.local_state.state_file",
+    "tandem.controller.process.whole_file",
     "tandem.controller.http.host_names",
     "tandem.controller.http.server",
     "tandem.sink.process.log",

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tandem.backup_avro.errors import PermanentError, TandemError
-from tandem.controller.cli.output.whole_file import write_whole
+from tandem.controller.process.whole_file import write_whole
 
 _LOCK_S: Final = 2.0
 """Longest wait for another process that replaces the file; a stopped one must not stop a command."""

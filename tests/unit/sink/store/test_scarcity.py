@@ -15,8 +15,8 @@ import pytest
 
 from tandem.backup_avro.errors import ConfigError, PermanentError
 from tandem.controller.cli import main
-from tandem.controller.cli.output.whole_file import write_whole
 from tandem.controller.process import file_descriptors
+from tandem.controller.process.whole_file import write_whole
 from tandem.sink.process.resource_limits import resource_shortage
 from tandem.sink.store.object_store import StoreTransientError
 
@@ -126,7 +126,7 @@ def test_a_real_limit_leaves_no_file(tmp_path: Path) -> None:
     """A process that may write a hundred bytes to a file, as a disk that has no more room."""
     code = (
         "import resource, signal, sys; from pathlib import Path\n"
-        "from tandem.controller.cli.output.whole_file import write_whole\n"
+        "from tandem.controller.process.whole_file import write_whole\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\n"
         "try: write_whole(Path(sys.argv[1]), bytes(5000), place='FILE')\n"
         "except Exception as error: print(type(error).__name__, error)"

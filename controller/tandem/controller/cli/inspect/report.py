@@ -13,7 +13,7 @@ from tandem.controller.cli.options.backup_place import PairOption, RootOption, o
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption, named
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.slow_notice import patience
-from tandem.controller.cli.output.whole_file import write_whole
+from tandem.controller.process.whole_file import write_whole
 
 if TYPE_CHECKING:
     from tandem.controller.config import Config

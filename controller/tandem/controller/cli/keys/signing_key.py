@@ -13,7 +13,7 @@ from tandem.controller.cli.options.backup_place import of_store
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.output import OutputFormat, OutputOption
-from tandem.controller.cli.output.whole_file import write_whole
+from tandem.controller.process.whole_file import write_whole
 
 if TYPE_CHECKING:
     from tandem.backup_avro.chain.signatures import Signer

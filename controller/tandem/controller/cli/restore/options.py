@@ -17,7 +17,7 @@ from tandem.controller.cli.options.durations import moment_text
 from tandem.controller.cli.options.key_format import KeyFormat
 from tandem.controller.cli.options.topic_config import settings_in
 from tandem.controller.cli.output import output
-from tandem.controller.cli.output.whole_file import write_whole
+from tandem.controller.process.whole_file import write_whole
 
 if TYPE_CHECKING:
     from tandem.spark_jobs.restore.plan.offset_mode import OffsetMode
