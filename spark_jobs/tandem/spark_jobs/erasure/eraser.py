@@ -24,10 +24,10 @@ from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import Entry, EntryKind
 from tandem.backup_avro.chain.erasure import without_erased
 from tandem.backup_avro.chain.generation import ChainError, Generation
-from tandem.backup_avro.errors import OversizeError, RefusedError, TandemError
+from tandem.backup_avro.errors import OversizeError, TandemError
 from tandem.sink.encryption.key_ring import keys_of
 from tandem.sink.store import ObjectStore
-from tandem.sink.store.chain import checkpoints, pins
+from tandem.sink.store.chain import pins
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import ChainWriter, now_ms
 from tandem.spark_jobs.erasure.erase_object import ErasedObject, ErasureTask, SearchedKeys, erase_all
@@ -43,6 +43,7 @@ from tandem.spark_jobs.erasure.erasure_plan import (
     why_left,
 )
 from tandem.spark_jobs.reading.object_reader import StoreAddress, require_pair
+from tandem.spark_jobs.retention.readable_checkpoints import readable_checkpoints
 from tandem.spark_jobs.retention.retention_plan import JANITOR, PIN_OWNER
 from tandem.spark_jobs.spark.worker_log import logged
 
@@ -176,18 +177,11 @@ class Eraser:
 
     def _look(self) -> tuple[list[Generation], list[KeptCut]]:
         """Return the generations that are not cleared, the oldest first, and the checkpoints that are kept in them."""
-        known = checkpoints.list_checkpoints(self._store, self._pair)
-        if known.damaged:
-            raise RefusedError(
-                f"checkpoints can't be read, so the objects that they need are unknown: "
-                f"{', '.join(sorted(known.damaged))}",
-                code="TDM-T011",
-                remedy="bring them back from the bucket's versions, or `tandem checkpoint delete` them",
-            )
+        known = readable_checkpoints(self._store, self._pair)
         self._reader.refresh()
         states = {state.number: state for state in self._reader.history() if not state.gone}
         now, cuts = now_ms(self._store), []
-        for one in known.checkpoints:
+        for one in known:
             outcome, until = one.outcome, one.request.keep_until
             if outcome is None or outcome.seq is None or outcome.generation not in states:
                 continue

@@ -18,14 +18,15 @@ from typing import TYPE_CHECKING, Final
 
 from tandem.backup_avro.chain.entries import Entry, EntryKind, Horizon
 from tandem.backup_avro.chain.generation import ChainError, Generation
-from tandem.backup_avro.errors import RefusedError, TandemError
+from tandem.backup_avro.errors import TandemError
 from tandem.backup_avro.selection.moments import horizon_at, past_state
 from tandem.sink.encryption.key_ring import keys_of
 from tandem.sink.store import ObjectStore
-from tandem.sink.store.chain import checkpoints, pins
+from tandem.sink.store.chain import pins
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import ChainWriter, now_ms
 from tandem.spark_jobs.reading.object_reader import StoreAddress, require_pair
+from tandem.spark_jobs.retention.readable_checkpoints import readable_checkpoints
 from tandem.spark_jobs.retention.retention_plan import JANITOR, PIN_OWNER
 from tandem.spark_jobs.retention.sweep_by_key import sweep_by_key
 from tandem.spark_jobs.retention.sweep_partition import Swept, sweep_partition
@@ -92,15 +93,8 @@ class Sweeper:
 
     def _plan(self, at: int | None = None, *, only: int | None = None) -> SweepPlan:
         """Plan with the horizon counted back from `at` (default: now), for the generation `only` (default: all)."""
-        known = checkpoints.list_checkpoints(self._store, self._pair)
-        if known.damaged:
-            names = ", ".join(sorted(known.damaged))
-            raise RefusedError(
-                f"checkpoints can't be read, so the objects that they need are unknown: {names}",
-                code="TDM-T002",
-                remedy="bring them back from the bucket's versions, or `tandem checkpoint delete` them",
-            )
-        cuts = open_cuts(item.request for item in known.checkpoints if item.outcome is None)
+        known = readable_checkpoints(self._store, self._pair)
+        cuts = open_cuts(item.request for item in known if item.outcome is None)
         self._reader.refresh()
         states = self._reader.history()
         at = now_ms(self._store) if at is None else at

@@ -13,10 +13,12 @@ from support.backups.requests import cut_request
 from support.pipeline.doubles import MemoryStore
 from support.pipeline.merging import RULES, merger, to_the_end
 
+from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import EntryKind, sha256_hex
 from tandem.backup_avro.chain.generation import ChainError, Generation
 from tandem.backup_avro.chain.json_codec import decode_entry, encode_entry
 from tandem.backup_avro.documents.checkpoint import CheckpointOutcome, checkpoint_entry
+from tandem.backup_avro.errors import RefusedError
 from tandem.backup_avro.record.current import Record, decode_body
 from tandem.sink.store.chain import checkpoints, pins
 from tandem.sink.store.chain.chain_reader import ChainReader
@@ -140,6 +142,16 @@ def test_a_damaged_object_is_told_and_the_others_are_rewritten() -> None:
     store.objects[name] = whole
     it = eraser(store)
     assert it.carry_out(it.plan()).clean
+
+
+def test_nothing_is_searched_while_a_checkpoint_can_not_be_read() -> None:
+    """It may need objects that would be deleted."""
+    store = MemoryStore()
+    mixed(store)
+    store.objects[layout.checkpoint_key(PAIR, "broken")] = b"{"
+    with pytest.raises(RefusedError, match="broken") as refused:
+        eraser(store).plan()
+    assert refused.value.code == "TDM-T002"
 
 
 def checkpointed(store: MemoryStore, backup: Backup, ends: dict[tuple[str, int], int]) -> None:
