@@ -21,6 +21,8 @@ from tandem.spark_jobs.restore.plan.options import RestoreOptions
 from tandem.spark_jobs.restore.plan.plan import TopicNaming
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
@@ -96,14 +98,15 @@ def test_the_cleaner_removes_the_fillers(case: Case, topic_name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("release", RELEASES)
 def test_the_cleaner_of_each_release_removes_the_fillers(
-    tmp_path_factory: pytest.TempPathFactory, spark: SparkSession, topic_name: str, release: str
+    tmp_path: Path, spark: SparkSession, topic_name: str, release: str
 ) -> None:
     """Segments are ended in the same way from 2.8 on."""
-    folder = tmp_path_factory.mktemp("release")
-    kafka = broker(folder, release)
+    store = tmp_path / "store"
+    store.mkdir()
+    kafka = broker(tmp_path / "kafka", release)
     try:
         kafka.start(timeout_s=120)
-        _restored_and_cleaned(Case(folder / "case", kafka, spark), topic_name)
+        _restored_and_cleaned(Case(store, kafka, spark), topic_name)
     finally:
         kafka.stop()
 
