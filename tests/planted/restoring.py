@@ -174,6 +174,24 @@ MISTAKES: tuple[Mistake, ...] = (
         new="for number in range(at + 1, offset))\n",
     ),
     Mistake(
+        name="the last filler is not held back",
+        file="spark_jobs/tandem/spark_jobs/restore/load/exact_load.py",
+        old="is ExactStage.HOLD and self._padded >= 0\n",
+        new="is ExactStage.HOLD and self._padded > self._at + 10**9\n",
+    ),
+    Mistake(
+        name="a gap between two parts is not seen",
+        file="spark_jobs/tandem/spark_jobs/restore/load/filled_stream.py",
+        old="        if behind is not None and last + 1 < behind:\n",
+        new="        if behind is not None and last + 4 < behind:\n",
+    ),
+    Mistake(
+        name="the wait for the cleaner ends while a filler is left",
+        file="spark_jobs/tandem/spark_jobs/restore/prepare/wait_cleaned.py",
+        old="left = [one for one, keyless in found if keyless]\n",
+        new="left = [one for one, keyless in found if keyless > 4]\n",
+    ),
+    Mistake(
         name="exact offsets for a topic that is not compacted",
         file="spark_jobs/tandem/spark_jobs/restore/plan/offset_mode.py",
         old="    if wanted is OffsetMode.EXACT and obstacle is None and not target.compacted:\n",

@@ -48,7 +48,7 @@ from tandem.spark_jobs.restore.plan.offset_mode import OffsetMode
 from tandem.spark_jobs.restore.plan.options import RestoreOptions
 from tandem.spark_jobs.restore.plan.plan import TargetTopic, TopicPlan
 from tandem.spark_jobs.restore.plan.stray_keys import SurveyTask
-from tandem.spark_jobs.restore.prepare import append, closing, filling, target_settings
+from tandem.spark_jobs.restore.prepare import append, closing, filling, target_settings, wait_cleaned
 from tandem.spark_jobs.restore.prepare import prepare as restore_prepare
 from tandem.spark_jobs.restore.prepare.loading_config import LoadingConfig, wanted_of
 from tandem.spark_jobs.restore.prepare.prepare import PreparedRestore, check_consent, prepare_restore
@@ -134,6 +134,7 @@ class _RestoreRun:
         self._refused: dict[str, Mapping[str, str]] = {}
         self._filled: set[str] = set()
         self._segments: dict[str, int] = {}
+        self._cleaned = False
         self._merges: dict[str, tuple[MergeTopic, MergePlan]] = {}
 
     def run(self) -> RestoreReport:
@@ -569,6 +570,11 @@ class _RestoreRun:
                 self._notes[topic.target] += target_settings.remedies(self._unset(topic.target))
         if any(self._unset(name) for name in self._refused):
             return  # the plan stays VERIFIED: the same command sets the remaining settings
+        if self._options.wait_cleaned:
+            left = wait_cleaned.partitions_of(self._plan, self._target.look(targets))
+            read = partial(worker_calls.keyless_on, self._context(), self._cluster)
+            wait_cleaned.wait_cleaned(left, read, self._told.phase)
+            self._cleaned = True
         keys = [
             marks.task_key(self._plan.hash, topic.source.topic_id, number)
             for topic in self._plan.topics
@@ -622,10 +628,10 @@ class _RestoreRun:
         if not self._plan.alone(topic):
             notes.append(_MARKER_LAST)
         if topic.offsets.mode is OffsetMode.EXACT:
-            strands = [strand for item in mine for strand in item.strands.values() if strand.records]
-            count = sum(strand.last + 1 - strand.first - strand.records for strand in strands)
-            stay = "" if topic.target in self._segments else restore_plan.FILLERS_STAY
-            notes += [f"{_FILLERS_LEFT.format(count=count)}{stay}"] if count else []
+            written = (strand for item in mine for strand in item.strands.values() if strand.records)
+            count = sum(strand.last + 1 - strand.first - strand.records for strand in written)
+            stay = topic.target not in self._segments
+            notes += restore_plan.filler_notes(count, stay=stay, cleaned=self._cleaned)
         left_out = sum(item.left_out for item in mine)
         if append.takes_keys_only(topic) and left_out:
             what = "some of them, perhaps, because they have" if self._plan.shape.selects else "they have"
@@ -686,10 +692,6 @@ def _with_fillers(item: ExpectedRecords) -> ExpectedRecords:
 _MARKER_LAST: Final = (
     "partitions into which records were restored end in a transaction's marker until something else is written: an "
     "application that reads until it gets the record before the end waits for ever there"
-)
-
-_FILLERS_LEFT: Final = (
-    "{count:,} fillers, records without key and value, lie between the records until the cleaner has removed them"
 )
 
 #: Most writers of a partition that a note names.

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from tandem.backup_avro.errors import PermanentError, TimedOutError
 from tandem.spark_jobs.restore import sorted_load
 from tandem.spark_jobs.restore.ambiguous_keys import plan_small_merge
 from tandem.spark_jobs.restore.check import check_partition
-from tandem.spark_jobs.restore.check.check_partition import CheckResult, CheckTask, MapTask, WrittenRange
+from tandem.spark_jobs.restore.check.check_partition import (
+    CheckResult,
+    CheckTask,
+    MapTask,
+    WrittenRange,
+)
 from tandem.spark_jobs.restore.load import load
 from tandem.spark_jobs.restore.load.batch_producer import FencedError
 from tandem.spark_jobs.restore.load.load import LoadResult
@@ -19,7 +25,12 @@ from tandem.spark_jobs.restore.load.record_stream import GivenUnits
 from tandem.spark_jobs.restore.merge_source import MergePlan, MergeSource, MergeTopic, SourceTimes
 from tandem.spark_jobs.restore.plan import stray_keys
 from tandem.spark_jobs.restore.plan.stray_keys import StrayKey, SurveyTask
+from tandem.spark_jobs.restore.prepare.wait_cleaned import CleanedPartition
 from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
+from tandem.spark_jobs.spark.worker_log import logged
+
+if TYPE_CHECKING:
+    from pyspark.core.context import SparkContext
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +115,23 @@ def plan_merges(topics: Iterable[MergeTopic]) -> Iterator[tuple[str, MergePlan] 
             yield topic.topic_id, plan_small_merge(topic)
         except PermanentError as error:
             yield _Failed(error=error)
+
+
+def count_keyless(tasks: Iterable[CheckTask]) -> Iterator[int | _Failed]:
+    """Count the records without key of each partition."""
+    for task in tasks:
+        try:
+            yield check_partition.count_keyless(task)
+        except (PermanentError, TimedOutError) as error:
+            yield _Failed(error=error)
+
+
+def keyless_on(context: SparkContext, cluster: ClusterAddress, partitions: Iterable[CleanedPartition]) -> list[int]:
+    """Return the number of records without key of each partition, which Spark's workers read."""
+    tasks = [
+        CheckTask(**one._asdict(), expected=(), shared=False, among_others=False, cluster=cluster) for one in partitions
+    ]
+    return results_of(context.parallelize(tasks, len(tasks)).mapPartitions(logged(count_keyless)).collect())
 
 
 def scatter(

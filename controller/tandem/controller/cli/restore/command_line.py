@@ -34,7 +34,7 @@ class RestoreGroup(SectionedGroup):
             *("target_servers", "target_config", "to", "rename", "patterns", "suffix", "replication_factor"),
             *("topic_config", "repartition", "partitions", "append"),
         ),
-        "Offsets": ("offsets", "max_fill"),
+        "Offsets": ("offsets", "max_fill", "wait_cleaned"),
         "Safety": ("dry_run", "plan", "apply", "yes", "keep_load_config"),
         "Speed, Spark and output": ("rate", "compression", "master", "output_", "wide"),
         "Files of the connector before Tandem": (

@@ -116,6 +116,7 @@ class RestoreArguments:
     append: bool = False
     offsets: str | None = None
     max_fill: int | None = None
+    wait_cleaned: bool = False
     keep_load_config: bool = False
     consent: bool = False
     replication_factor: int | None = None
@@ -189,6 +190,7 @@ def options_of(given: RestoreArguments) -> RestoreOptions:
         append=given.append,
         offsets=None if given.offsets is None else _offset_mode(given.offsets),
         max_fill=MOST_FILLERS if given.max_fill is None else given.max_fill,
+        wait_cleaned=given.wait_cleaned,
         keep_load_config=given.keep_load_config,
         consent=given.consent,
         replication_factor=given.replication_factor,
@@ -200,7 +202,7 @@ def planned(file: Path, given: RestoreOptions, *, pair: str) -> RestoreOptions:
     from tandem.spark_jobs.restore.plan import plan_file  # noqa: PLC0415 - loaded when the command runs, not for --help
     from tandem.spark_jobs.restore.plan.options import RestoreOptions  # noqa: PLC0415 - likewise
 
-    if replace(given, consent=False, leaves_record=True) != RestoreOptions():
+    if replace(given, consent=False, leaves_record=True, wait_cleaned=False) != RestoreOptions():
         raise ConfigError(
             "--apply is not allowed with options that choose what is restored",
             code="TDM-R102",
@@ -214,7 +216,8 @@ def planned(file: Path, given: RestoreOptions, *, pair: str) -> RestoreOptions:
             code="TDM-R103",
             remedy="name a file that --plan has written",
         ) from error
-    options = replace(plan_file.decode(data, f"--apply {file}", pair=pair), leaves_record=given.leaves_record)
+    found = plan_file.decode(data, f"--apply {file}", pair=pair)
+    options = replace(found, leaves_record=given.leaves_record, wait_cleaned=given.wait_cleaned)
     output.note(f"plan {plan_file.id_of(data)} from {file}")
     return options
 

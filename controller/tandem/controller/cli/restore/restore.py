@@ -228,6 +228,13 @@ def restore(
         int | None,
         typer.Option("--max-fill", min=0, help="Most fillers of one partition for that; a billion unless given."),
     ] = None,
+    wait_cleaned: Annotated[
+        bool,
+        typer.Option(
+            "--wait-cleaned",
+            help="With --offsets exact: wait until the cleaner has removed all fillers, and prove it by reading.",
+        ),
+    ] = False,
     keep_load_config: Annotated[
         bool, typer.Option("--keep-load-config", help="Leave topics as they were loaded: nothing compacted or deleted.")
     ] = False,
@@ -338,6 +345,7 @@ def restore(
                 append=append,
                 offsets=offsets,
                 max_fill=max_fill,
+                wait_cleaned=wait_cleaned,
                 keep_load_config=keep_load_config,
                 consent=yes,
                 replication_factor=replication_factor,

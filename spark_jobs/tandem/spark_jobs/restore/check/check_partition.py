@@ -244,6 +244,15 @@ def read_records(task: CheckTask) -> list[Record]:
     return kept.records
 
 
+def count_keyless(task: CheckTask) -> int:
+    """Return the number of records in [start, end) that have no key. Raises as `check_partition`."""
+    keyless = _Keyless()
+    if task.start < task.end:
+        with RawFetcher(task.cluster.props, read_committed=task.read_committed) as fetcher:
+            _Reading(task, keyless, OtherWriters(()), fetcher).read()
+    return keyless.count
+
+
 @dataclass(slots=True, kw_only=True)
 class _Tally:
     """Running count and hash of records."""
@@ -296,6 +305,16 @@ class _Kept:
 
     def take(self, segment: Segment) -> None:
         self.records += decode_body(segment.body, segment.records)
+
+
+class _Keyless:
+    """Counts the records without key."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def take(self, segment: Segment) -> None:
+        self.count += best_bodies().advance(content_hash.START, segment.body, segment.records).null_keys
 
 
 class _Apart:

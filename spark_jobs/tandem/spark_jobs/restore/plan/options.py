@@ -46,6 +46,7 @@ class RestoreOptions:
     offset map are put into the store. `exactly`: any other plan is refused. `merge`: records that other complete
     generations hold beyond that one are added. `append`: records are added to topics that hold others and keep their
     config. `offsets` None: floor where it is possible. `max_fill`: most fillers of one partition.
+    `wait_cleaned`: the restore ends when the cleaner has removed the fillers of exact offsets.
     """
 
     naming: TopicNaming = field(default_factory=TopicNaming)
@@ -68,6 +69,7 @@ class RestoreOptions:
     append: bool = False
     offsets: OffsetMode | None = None
     max_fill: int = MOST_FILLERS
+    wait_cleaned: bool = False
     replication_factor: int | None = None
     pace: LoadPace = field(default_factory=LoadPace)
 

@@ -61,7 +61,10 @@ MAX_MESSAGE_BYTES: Final = "max.message.bytes"
 #: The brokers' default of `max.message.bytes`.
 _USUAL_LIMIT: Final = 1_048_588
 SEGMENT: Final = "segment.bytes"
-FILLERS_STAY: Final = "; in the last segment of a partition they stay until new records make it roll"
+_FILLERS_LEFT: Final = (
+    "{count:,} fillers, records without key and value, lie between the records until the cleaner has removed them"
+)
+_FILLERS_STAY: Final = "; in the last segment of a partition they stay until new records make it roll"
 #: The least `segment.bytes` that brokers take since Kafka 4.0 (KIP-1030), and the most to which a filler is padded.
 _LEAST_SEGMENT: Final = 1 << 20
 _LARGEST_PADDING: Final = 16 << 20
@@ -80,6 +83,15 @@ _OWN: Final = frozenset({"_tandem_restore_progress"})
 def own_again(own: Mapping[str, str]) -> dict[str, str | None]:
     """Return the changes from the loading config to a topic's `own` settings. None: drop the key."""
     return {**dict.fromkeys((*LOADING, MAX_MESSAGE_BYTES)), **own}
+
+
+def filler_notes(count: int, *, stay: bool, cleaned: bool) -> list[str]:
+    """Return the report's notes on `count` fillers. `stay`: in last segments; `cleaned`: a reading found none."""
+    if not count:
+        return []
+    if cleaned:
+        return [f"{count:,} fillers lay between the records; it was read to its end, and the cleaner has removed all"]
+    return [f"{_FILLERS_LEFT.format(count=count)}{_FILLERS_STAY if stay else ''}"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -317,7 +329,7 @@ class RestorePlan:
             if topic.offsets.mode is OffsetMode.EXACT and any(most_between(item.slices) for item in topic.partitions):
                 found.append(
                     f"{topic.target}: consumers get fillers, records without key and value, from between its records "
-                    f"until the cleaner has removed them{'' if topic.closing_segment else FILLERS_STAY}"
+                    f"until the cleaner has removed them{'' if topic.closing_segment else _FILLERS_STAY}"
                 )
             if topic.repartitioned:
                 found.append(
