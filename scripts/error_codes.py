@@ -60,6 +60,7 @@ _LETTERS: Final = {
     "controller/tandem/controller/cli/run/sandbox.py": "D",
     "controller/tandem/controller/cli/run/run.py": "I",
     "controller/tandem/controller/config": "C",
+    "controller/tandem/controller/config/derived_settings.py": "I",
     "controller/tandem/controller/local_state": "V",
     "controller/tandem/controller/roles": "C",
     "controller/tandem/controller/sandbox": "D",
