@@ -62,6 +62,7 @@ _LETTERS: Final = {
     "controller/tandem/controller/config": "C",
     "controller/tandem/controller/config/derived_settings.py": "I",
     "controller/tandem/controller/local_state": "V",
+    "controller/tandem/controller/process/whole_file.py": "C",
     "controller/tandem/controller/roles": "C",
     "controller/tandem/controller/sandbox": "D",
     "controller/tandem/controller/demo": "D",
