@@ -12,8 +12,15 @@ from typing import TypeVar
 #: Files that take longest, of both kinds, the longest first.
 LONGEST: Sequence[str] = (
     "test_restore",
-    "test_restore_append",
     "test_commands",
+    "test_emptied_answers",
+    "test_rewind",
+    "test_restore_exact",
+    "test_catch_up",
+    "test_restore_append",
+    "test_restore_moments",
+    "test_erase",
+    "test_documented_commands",
     "test_source_fetch",
     "test_checkpoints",
     "test_signed_pair",
