@@ -297,12 +297,16 @@ class Pair:
 
     @property
     def store_settings(self) -> StoreAccess:
-        """How this test reaches the store; without much patience."""
+        """How this test reaches the store: as the instances do, but for times, and without much patience."""
         section, keys = self.settings["store"], self.settings.get("encryption", {}).items()
         if self.root.startswith("file:"):
             return StoreAccess()
         return StoreAccess(
-            **{name: value for name, value in section.items() if name != "root"},
+            **{
+                name: value
+                for name, value in section.items()
+                if name not in {"root", "connect_timeout", "read_timeout"}
+            },
             attempts=2,
             encryption=KeySettings(
                 **{name: tuple(value) if isinstance(value, list) else value for name, value in keys}
