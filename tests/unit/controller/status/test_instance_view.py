@@ -9,9 +9,10 @@ import pytest
 from support.backups.build_backup import Backup, TopicSpec, records
 from support.pairs.sights import known, message, stored
 
-from tandem.backup_avro.chain.entries import StoredObject
+from tandem.backup_avro.chain.entries import PartitionKey, StoredObject
 from tandem.backup_avro.chain.heads import Head
 from tandem.backup_avro.documents.coordination_message import CoordinationEvent, ReaderPosition
+from tandem.backup_avro.selection.losses import LossCause, vanished_reason
 from tandem.controller.config import Config, load
 from tandem.controller.coordination.agreement import PairTerms
 from tandem.controller.coordination.heartbeat import Heartbeat, message_fields
@@ -109,6 +110,16 @@ def test_a_heartbeat_names_troubles(here: InstanceView) -> None:
         "who stored under s3://old"
     )
     assert (said.objects_lost, said.objects_lost_of) == (str(lost.args[0]), {2})
+
+
+def test_a_heartbeat_tells_of_keys_that_vanished_before_a_clearing_records_them(here: InstanceView) -> None:
+    """Of each own sealed generation, in order; reasons that are about something else are left out."""
+    lost, other = PartitionKey("t", 1), PartitionKey("t", 0)
+    reason = vanished_reason(3, 2, (4, 5), cause=LossCause.POLICY_CHANGED)
+    said = heartbeat_of(replace(here, vanished={1: {lost: reason, other: "kept for another reason"}}))
+    (number, loss), *more = said.vanished
+    assert (number, loss.key, loss.keys, loss.missing_in, loss.cause) == (1, lost, 3, 2, LossCause.POLICY_CHANGED)
+    assert more == []
 
 
 def _objects(here: InstanceView) -> list[StoredObject]:

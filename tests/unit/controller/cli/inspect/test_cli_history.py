@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.backups.build_backup import PAIR, Backup, TopicSpec, records
-from support.backups.chains import complete_generation, key
+from support.backups.chains import complete_generation, key, part
 
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import EntryKind
@@ -158,6 +158,19 @@ def test_a_restart_and_a_janitor_are_told_apart(
     assert [(one["event"], one["instance"], one["incarnation"]) for one in told[2:]] == [
         ("TAKEOVER", "a", "second"),
         ("REWRITE", None, "janitor"),
+    ]
+
+
+def test_an_erasure_is_told_apart_from_a_merge() -> None:
+    """Both exchange objects."""
+    chain = complete_generation(1, {key(): 5})
+    (name,) = chain.state.objects
+    recorder = HistoryRecorder(chain.state.claim, routine=True)
+    recorder.record_entry(chain.entry(EntryKind.REWRITE, erased={name: None}))
+    recorder.record_entry(chain.entry(EntryKind.REWRITE, replaced=(name,), objects=(chain.object(part(0, 4)),)))
+    assert [one.reason for one in recorder.happenings[-2:]] == [
+        "1 objects were rewritten without them",
+        "1 objects in place of 1",
     ]
 
 
