@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import hypothesis
 import pytest
@@ -57,6 +57,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 BUCKET = "tandem-tests"
+
+
+class _Startable(Protocol):
+    def start(self) -> object: ...
+
+    def stop(self) -> object: ...
+
+
+_Server = TypeVar("_Server", bound=_Startable)
 
 
 @pytest.fixture(autouse=True)
@@ -112,23 +121,24 @@ def servers() -> Iterator[ExitStack]:
         yield stack
 
 
+def _started(servers: ExitStack, server: _Server) -> _Server:
+    servers.callback(server.stop)
+    server.start()
+    return server
+
+
 @pytest.fixture(scope="session")
 def kafka(servers: ExitStack, tmp_path_factory: pytest.TempPathFactory) -> KafkaServer:
     """The shared broker: `.bootstrap`. Do not stop, kill or suspend it: see own_kafka."""
     # A machine that stands still for seconds must not fence the only broker, and raise epochs.
-    server = KafkaServer(tmp_path_factory.mktemp("kafka"), overrides={"broker.session.timeout.ms": "30000"})
-    servers.callback(server.stop)
-    server.start()
-    return server
+    patient = {"broker.session.timeout.ms": "30000"}
+    return _started(servers, KafkaServer(tmp_path_factory.mktemp("kafka"), overrides=patient))
 
 
 @pytest.fixture(scope="session")
 def s3(servers: ExitStack, tmp_path_factory: pytest.TempPathFactory) -> S3Server:
     """The shared S3 server: `.endpoint_url`, `.bucket`, `.key.access_key`, `.key.secret_key`."""
-    server = _new_s3(tmp_path_factory.mktemp("s3"))
-    servers.callback(server.stop)
-    server.start()
-    return server
+    return _started(servers, _new_s3(tmp_path_factory.mktemp("s3")))
 
 
 def _new_s3(folder: Path) -> S3Server:
@@ -138,19 +148,13 @@ def _new_s3(folder: Path) -> S3Server:
 @pytest.fixture(scope="session")
 def azurite(servers: ExitStack, tmp_path_factory: pytest.TempPathFactory) -> Azurite:
     """Azure's emulator."""
-    server = Azurite(tmp_path_factory.mktemp("azurite"))
-    servers.callback(server.stop)
-    server.start()
-    return server
+    return _started(servers, Azurite(tmp_path_factory.mktemp("azurite")))
 
 
 @pytest.fixture(scope="session")
 def fake_gcs(servers: ExitStack, tmp_path_factory: pytest.TempPathFactory) -> FakeGcs:
     """fake-gcs-server, bare."""
-    server = FakeGcs(tmp_path_factory.mktemp("gcs"))
-    servers.callback(server.stop)
-    server.start()
-    return server
+    return _started(servers, FakeGcs(tmp_path_factory.mktemp("gcs")))
 
 
 @pytest.fixture(scope="session")
@@ -162,10 +166,7 @@ def gcs_url(servers: ExitStack, fake_gcs: FakeGcs) -> str:
 @pytest.fixture(scope="session")
 def versitygw(servers: ExitStack, tmp_path_factory: pytest.TempPathFactory) -> VersityGw:
     """A third S3 server."""
-    server = VersityGw(tmp_path_factory.mktemp("versitygw"))
-    servers.callback(server.stop)
-    server.start()
-    return server
+    return _started(servers, VersityGw(tmp_path_factory.mktemp("versitygw")))
 
 
 @pytest.fixture

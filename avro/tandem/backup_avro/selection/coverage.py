@@ -298,8 +298,8 @@ def begins_later(older: Generation, key: PartitionKey, all_generations: Iterable
     """Return the lowest log start of all that cover `key`, if `older` has what compaction would keep below it.
 
     So it is above the log start that `older` knows, for a topic whose policy is compact alone, as `older` knows it: the
-    start of such a log never moves. If the policy was so only before, it is above all that `older` has
-    read: `older` alone has any of it.
+    start of such a log never moves. If the policy was so only before, it is above all that `older` has read: `older`
+    alone has any of it.
     """
     if only_compacts((older,), key):
         begin = max(older.positions[key].log_start, 0)

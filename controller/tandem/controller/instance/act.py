@@ -247,7 +247,8 @@ class InstanceTasks:
         But what a person released is not remembered: a policy that deletes is meant there. Raises the store's errors.
         """
         known = known_compaction(earlier)
-        if any(seen_by < max(state.number for state in earlier) for _, seen_by in known.values()):
+        newest = max((state.number for state in earlier), default=0)
+        if any(seen_by < newest for _, seen_by in known.values()):
             let_go = ReleaseReader(self._store, self._identity.pair).refresh(tolerant=True)
             known = {key: since for key, since in known.items() if not any(r.names(since[1], key) for r in let_go)}
         writer = chain_writer.claim(

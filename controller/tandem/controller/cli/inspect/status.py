@@ -24,10 +24,9 @@ from tandem.sink.transcode.transcoder_result import REFERENCE
 
 if TYPE_CHECKING:
     from tandem.backup_avro.documents.outcome import JobKind, JobOutcome
-    from tandem.controller.config import Config
     from tandem.controller.status.overview import GenerationStatus, InstanceStatus, Overview, RestoreStatus
+    from tandem.controller.status.pair_view import PairView
     from tandem.sink.store import ObjectStore
-    from tandem.sink.store.chain.chain_reader import ChainReader
 
     _Picture: TypeAlias = tuple[Overview, Mapping[JobKind, JobOutcome | None]]
 
@@ -85,13 +84,17 @@ def status(
     settings = configured(context, config, overrides, root=root, pair=pair, unless=None if s3_only else "--s3-only")
     store = stored(settings, root)
     reader = ChainReader(store, settings.pair)
+    memory = remembered_heads(settings)
     if accept_heads:
-        count = remembered_heads(settings).forget(store.url, settings.pair)
+        count = memory.forget(store.url, settings.pair)
         output.note(f"forgot {count} heads of pair {settings.pair} that this machine had read")
 
     def once() -> _Picture:
         with patience("reading the chains and asking the brokers"):
-            return _look(settings, store, reader, s3_only=s3_only, policy_known=root is None or pair is None)
+            from tandem.controller.status.outside_view import view_pair  # noqa: PLC0415 - loaded when the command runs
+
+            view = view_pair(settings, store, s3_only=s3_only, reader=reader, remembered=memory)
+            return _look(replace(view, policy_known=root is None or pair is None), store, settings.pair)
 
     try:
         if watch:
@@ -105,18 +108,13 @@ def status(
         raise typer.Exit(ExitCode.UNHEALTHY)
 
 
-def _look(settings: Config, store: ObjectStore, reader: ChainReader, *, s3_only: bool, policy_known: bool) -> _Picture:
-    from tandem.controller.local_state.remembered_heads import remembered_heads  # noqa: PLC0415 - loaded when the command runs
-    from tandem.controller.status.outside_view import view_pair  # noqa: PLC0415 - likewise
-    from tandem.controller.status.overview import overview  # noqa: PLC0415 - likewise
+def _look(seen: PairView, store: ObjectStore, pair: str) -> _Picture:
+    from tandem.controller.status.overview import overview  # noqa: PLC0415 - loaded when the command runs, not for --help
     from tandem.sink.store.chain import checkpoints, outcomes  # noqa: PLC0415 - likewise
 
-    memory = remembered_heads(settings)
-    view = view_pair(settings, store, s3_only=s3_only, reader=reader, remembered=memory)
-    seen = replace(view, policy_known=policy_known)
-    named = checkpoints.list_checkpoints(store, settings.pair)
+    named = checkpoints.list_checkpoints(store, pair)
     found = overview(replace(seen, checkpoints=named.checkpoints, damaged_checkpoints=named.damaged))
-    return found, outcomes.latest_of_each(store, settings.pair)
+    return found, outcomes.latest_of_each(store, pair)
 
 
 def _watch(once: Callable[[], _Picture], *, every_s: float, s3_only: bool, form: OutputFormat) -> None:

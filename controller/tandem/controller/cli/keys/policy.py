@@ -81,7 +81,8 @@ def s3(
     from tandem.controller.roles.s3 import policy  # noqa: PLC0415 - loaded when the command runs, not for --help
 
     loaded = of_store(context, config, overrides)
-    _show(policy(_place(loaded), role, instance=_own(loaded, role, instance)), loaded.pair, role, output_)
+    found = policy(_place(loaded), role, instance=_own(loaded, role, instance))
+    _show("S3Policy", S3Policy(pair=loaded.pair, role=role, policy=found), output_)
 
 
 def _own(loaded: Config, role: CredentialRole, instance: str | None) -> str | None:
@@ -114,7 +115,7 @@ def gcs(
 
     loaded = of_store(context, config, overrides)
     found = gcs_policy(_place(loaded, "gs"), role, instance=_own(loaded, role, instance))
-    _show_cloud(found, loaded.pair, role, output_)
+    _show("CloudPolicy", CloudPolicy(pair=loaded.pair, role=role, policy=found), output_)
 
 
 @app.command(
@@ -137,7 +138,7 @@ def azure(
 
     loaded = of_store(context, config, overrides)
     found = azure_policy(_place(loaded, "az"), role, instance=_own(loaded, role, instance))
-    _show_cloud(found, loaded.pair, role, output_)
+    _show("CloudPolicy", CloudPolicy(pair=loaded.pair, role=role, policy=found), output_)
 
 
 @app.command(epilog=examples("tandem policy bucket -c tandem.yaml", "tandem policy bucket -c tandem.yaml -o json"))
@@ -155,7 +156,7 @@ def bucket(
     from tandem.controller.roles.s3 import bucket_policy  # noqa: PLC0415 - loaded when the command runs, not for --help
 
     loaded = of_store(context, config, overrides)
-    _show(bucket_policy(_place(loaded)), loaded.pair, None, output_)
+    _show("S3Policy", S3Policy(pair=loaded.pair, role=None, policy=bucket_policy(_place(loaded))), output_)
 
 
 @app.command(
@@ -256,11 +257,5 @@ def _place(loaded: Config, kind: str = "s3") -> BucketPlace:
     return place
 
 
-def _show(policy: dict[str, Any], pair: str, role: CredentialRole | None, form: OutputFormat) -> None:
-    body = S3Policy(pair=pair, role=role, policy=policy)
-    output.show(kind="S3Policy", body=body, output=form, tables=[json.dumps(policy, indent=2)])
-
-
-def _show_cloud(policy: dict[str, Any], pair: str, role: CredentialRole, form: OutputFormat) -> None:
-    body = CloudPolicy(pair=pair, role=role, policy=policy)
-    output.show(kind="CloudPolicy", body=body, output=form, tables=[json.dumps(policy, indent=2)])
+def _show(kind: str, body: S3Policy | CloudPolicy, form: OutputFormat) -> None:
+    output.show(kind=kind, body=body, output=form, tables=[json.dumps(body.policy, indent=2)])
