@@ -19,6 +19,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from support.pages import documents
+from support.pairs.cli_shell import Shell
 from support.pairs.instances import store_settings
 
 from tandem.backup_avro.chain import layout
@@ -36,7 +37,7 @@ pytestmark = pytest.mark.integration
 
 _MAIN = "from tandem.controller.cli.main import main; main()"
 # A busy machine's broker may take longer for an answer than a person would wait.
-_PATIENT = "from tandem.controller.coordination import topic_reader; topic_reader.ANSWER_S = 15.0; " + _MAIN
+_PATIENT = "from tandem.controller.coordination import topic_reader; topic_reader.ANSWER_S = 15.0"
 _NOBODY = "127.0.0.1:1"
 _LIVENESS_S = 6
 RECORDS = 3000
@@ -53,6 +54,7 @@ class Pair:
     bootstrap: str
     environ: Mapping[str, str]
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    shell: Shell | None = None
 
     def run(self, instance: str) -> None:
         """Start an instance; its log goes beside the configuration."""
@@ -72,10 +74,10 @@ class Pair:
 
     def tandem(self, *arguments: str, stdin: int = subprocess.DEVNULL) -> subprocess.CompletedProcess[str]:
         """Run a command to its end. What it prints for scripts is as its schema says."""
-        main = _MAIN if any(_NOBODY in word for word in arguments) else _PATIENT
+        main = _MAIN if any(_NOBODY in word for word in arguments) else f"{_PATIENT}; {_MAIN}"
         done = subprocess.run(
             [sys.executable, "-c", main, *arguments],
-            env={**self.environ, "TANDEM_CONFIG": str(self.config)},
+            env=self._environ(),
             stdin=stdin,
             capture_output=True,
             text=True,
@@ -86,9 +88,17 @@ class Pair:
         return done
 
     def status(self) -> dict[str, Any]:
-        """The status document, however healthy."""
-        found: dict[str, Any] = json.loads(self.tandem("status", "-o", "json").stdout)
+        """The status document, however healthy; all looks at it are taken by one process."""
+        if self.shell is None:
+            self.shell = Shell(self.config.parent, self._environ(), prelude=_PATIENT)
+        arguments = ["status", "-o", "json"]
+        done = self.shell.run(arguments)
+        documents.check_output(arguments, done.out)
+        found: dict[str, Any] = json.loads(done.out)
         return found
+
+    def _environ(self) -> dict[str, str]:
+        return {**self.environ, "TANDEM_CONFIG": str(self.config)}
 
     def wait_until(self, what: str, holds: Callable[[dict[str, Any]], bool], timeout_s: float = 120) -> dict[str, Any]:
         """Ask for the status until it holds."""
@@ -162,6 +172,8 @@ groups: {{enabled: false}}
         environ=environ,
     )
     yield pair
+    if pair.shell is not None:
+        pair.shell.close()
     for process in pair.processes.values():
         process.kill()
         process.wait(30)

@@ -29,14 +29,14 @@ class Done:
 
 
 class Shell:
-    """The other end: runs commands in `folder` with `environ`."""
+    """The other end: runs commands in `folder` with `environ`, after the Python of `prelude`."""
 
-    def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path, environ: Mapping[str, str], *, prelude: str = "") -> None:
         self.folder = folder
         self._owes = ""  # the command whose answer would be taken for the next one's
         self._log = (folder / "shell.log").open("ab")
         self._process = subprocess.Popen(
-            [sys.executable, str(Path(__file__))],
+            [sys.executable, "-c", f"{prelude}\nfrom {__name__} import serve\nserve()"],
             cwd=folder,
             env={**environ, "PYTHONPATH": os.pathsep.join(sys.path)},
             stdin=subprocess.PIPE,
@@ -93,7 +93,3 @@ def serve() -> None:
         answers.flush()
     if spark is not None:
         spark.stop()
-
-
-if __name__ == "__main__":
-    serve()

@@ -27,6 +27,7 @@ from typing import Any, Literal, Protocol, Self, TypeVar
 import yaml
 
 from support.pages import documents
+from support.pairs.cli_shell import Shell
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import Entry
 from tandem.backup_avro.chain.generation import Generation
@@ -175,6 +176,7 @@ class Pair:
         self._bootstrap = bootstrap
         self._store: ObjectStore | None = None
         self._reader: ChainReader | None = None
+        self._shell: Shell | None = None
         self._began: dict[str, int] = {}
         self.instances: list[Instance] = []
 
@@ -186,6 +188,8 @@ class Pair:
         for instance in self.instances:
             if instance.alive:
                 instance.kill()
+        if self._shell is not None:
+            self._shell.close()
         if self._store is not None:
             self._store.close()
 
@@ -250,16 +254,26 @@ class Pair:
             )
 
     def _command(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-c", _MAIN, *self._words(*arguments)]
+
+    def _words(self, *arguments: str) -> list[str]:
         config = self._folder / "command.yaml"
         settings = {key: value for key, value in self.settings.items() if key != "log"}
         config.write_text(yaml.safe_dump(settings, sort_keys=False), encoding="utf-8")
-        return [sys.executable, "-c", _MAIN, *arguments, "--config", str(config)]
+        return [*arguments, "--config", str(config)]
 
     def status(self) -> dict[str, Any]:
-        """Return what `tandem status` says, however healthy."""
-        done = self.tandem("status", "-o", "json")
-        assert done.stdout, done.stderr
-        found: dict[str, Any] = json.loads(done.stdout)
+        """Return what `tandem status` says, however healthy.
+
+        It is asked for again and again until something holds; one interpreter does not load all its modules each time.
+        """
+        if self._shell is None:
+            self._shell = Shell(self._folder, _environment())
+        arguments = "status", "-o", "json"
+        done = self._shell.run(self._words(*arguments))
+        assert done.out, done.err
+        documents.check_output(arguments, done.out)
+        found: dict[str, Any] = json.loads(done.out)
         return found
 
     # --- waiting ----------------------------------------------------------------------------------------------------
