@@ -338,7 +338,10 @@ class Judge:
                             watched[record] = True
 
     def _sound(self, state: Generation, key: PartitionKey) -> int:
-        """Up to where a generation confirms a partition."""
+        """Up to where a generation confirms a partition; a copy that is in doubt from its log's start on confirms none."""
+        taint = state.taints.get(key)
+        if taint is not None and taint.offset <= state.positions[key].log_start:
+            return 0
         return min(state.sound_offset(key), self._reach_of(key, state, state.positions[key].epoch))
 
     def _reach_of(self, key: PartitionKey, state: Generation, epoch: int) -> int:

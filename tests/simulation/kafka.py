@@ -220,18 +220,20 @@ class Source:
         return found
 
     def record_hashes(self, places: Mapping[TopicPartition, LogPlace]) -> dict[TopicPartition, RecordHash | None]:
-        """The records at these offsets."""
+        """The first record at or above each place: all batches have one."""
         self._network.broker_call()
         found: dict[TopicPartition, RecordHash | None] = {}
         for tp, place in places.items():
             log = self._cluster.present(*tp) if self._network.may_describe(tp.topic) else None
             if log is None or log.topic_id != place.topic_id or log.leaderless:
                 continue
-            record = log.replicas[log.leader].records.get(place.offset)
-            if record is None or record.control or not log.start <= place.offset < log.end:
+            there = log.replicas[log.leader].records
+            within = range(place.offset, min(place.until, log.end)) if log.start <= place.offset else range(0)
+            record = next((there[offset] for offset in within if offset in there), None)
+            if record is None or record.control:
                 found[tp] = None
             else:
-                found[tp] = RecordHash(place.offset, hashlib.sha256(encode([record])).hexdigest()[:12])
+                found[tp] = RecordHash(record.offset, hashlib.sha256(encode([record])).hexdigest()[:12])
         return found
 
     def named_records(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:

@@ -8,10 +8,12 @@ import pytest
 from confluent_kafka import Producer
 from support.clusters.topics import TopicMaker
 
+from tandem.backup_avro.chain.entries import Topic
 from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.kafka.fetch.events import LogPlace, TopicPartition
 from tandem.sink.kafka.fetch.fetcher import RawFetcher
+from tandem.sink.read.new_partitions import NewPartition, NewPartitions
 
 pytestmark = pytest.mark.integration
 
@@ -39,7 +41,7 @@ def test_a_record_keeps_its_hash_through_compaction(kafka: KafkaServer, make_top
     with RawFetcher(props, read_committed=True) as fetcher:
 
         def at(offset: int) -> object:
-            return fetcher.record_hashes({tp: LogPlace(info.topic_id, offset)})[tp]
+            return fetcher.record_hashes({tp: LogPlace(info.topic_id, offset, offset + 1)})[tp]
 
         before = [at(offset) for offset in range(KEYS)]
         assert len(set(before)) == KEYS
@@ -52,4 +54,31 @@ def test_a_record_keeps_its_hash_through_compaction(kafka: KafkaServer, make_top
         assert at(STAYS) == before[STAYS]
         assert at(KEYS - 1) == before[STAYS], "the last one at or below that is left of the batch"
         assert at(10**6) is None, "nothing is there yet"
-        assert fetcher.record_hashes({tp: LogPlace("AAAAAAAAAAAAAAAAAAAAAA", STAYS)}) == {}, "another life of the topic"
+        assert fetcher.record_hashes({tp: LogPlace("AAAAAAAAAAAAAAAAAAAAAA", STAYS, STAYS + 1)}) == {}, "another life of the topic"
+
+
+def test_a_log_that_ends_in_a_marker_is_known_by_its_last_record(kafka: KafkaServer, make_topic: TopicMaker) -> None:
+    """The last offset of each topic that is written in transactions has no record."""
+    topic = make_topic()
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": topic})
+    producer.init_transactions(30)
+    for value in ("committed", "last"):
+        producer.begin_transaction()
+        producer.produce(topic, key=b"k", value=value)
+        producer.commit_transaction(30)
+    props = {"bootstrap.servers": kafka.bootstrap}
+    with ClusterAdmin(props, timeout_s=30) as admin:
+        (info,) = admin.topics([topic], [])
+    tp = TopicPartition(topic, 0)
+    newcomers = NewPartitions(lambda: RawFetcher(props, read_committed=True))
+    newcomers.want({tp: Topic(name=topic, topic_id=info.topic_id, partitions=1, replication_factor=1, config={})})
+    deadline = time.monotonic() + 30
+    found: dict[TopicPartition, NewPartition] = {}
+    while not found:
+        assert time.monotonic() < deadline
+        found = newcomers.step(time.monotonic())
+        time.sleep(0.05)
+    assert found[tp].bounds.end == 4
+    assert [known.offset for known in found[tp].hashes] == [2]
+    with RawFetcher(props, read_committed=True) as fetcher:
+        assert found[tp].hashes[0] == fetcher.record_hashes({tp: LogPlace(info.topic_id, 2, 3)})[tp]

@@ -136,6 +136,9 @@ class Asked:
         self.missing: dict[TopicPartition, str] = {}
         self.error: Exception | None = None
         self.closed = 0
+        self.start = 0
+        self.record: RecordHash | None = None
+        self.places: list[LogPlace] = []
         self.gate = threading.Event()
         self.gate.set()
 
@@ -148,13 +151,15 @@ class Asked:
         assert self.gate.wait(5)
         if self.error is not None:
             raise self.error
-        known = LogBounds(start=0, end=9, end_epoch=1, leader=1)
+        known = LogBounds(start=self.start, end=9, end_epoch=1, leader=1)
         missing = {tp: self.missing[tp] for tp in tps if tp in self.missing}
         return {tp: known for tp in tps if tp not in missing}, missing
 
     def record_hashes(self, places: Mapping[TopicPartition, LogPlace]) -> dict[TopicPartition, RecordHash | None]:
-        """Nothing is left there."""
-        return dict.fromkeys(places)
+        """The only record that is left, if the place is not above it."""
+        self.places += places.values()
+        there = self.record
+        return {tp: there if there is not None and there.offset >= at.offset else None for tp, at in places.items()}
 
     def close(self) -> None:
         self.closed += 1
@@ -170,6 +175,28 @@ def came(newcomer_lookup: NewPartitions, now: float, done: Callable[[], object])
             return found
         assert time.monotonic() < deadline
         time.sleep(0.005)
+
+
+@pytest.mark.parametrize(
+    ("start", "left", "asked_at"),
+    [
+        pytest.param(0, 8, [8], id="the last offset has a record"),
+        pytest.param(0, 5, [8, 7, 5], id="the log ends in markers"),
+        pytest.param(3, None, [8, 7, 5, 3], id="nothing is left"),
+        pytest.param(9, None, [], id="empty"),
+    ],
+)
+def test_a_log_is_known_by_its_last_record(start: int, left: int | None, asked_at: list[int]) -> None:
+    """However many offsets without records follow it: below the end, and not below the start."""
+    asked = Asked()
+    asked.start = start
+    asked.record = None if left is None else RecordHash(left, "5" * 12)
+    newcomer_lookup = NewPartitions(asked.open)
+    newcomer_lookup.want({T0: topic(partitions=1)})
+    (new,) = came(newcomer_lookup, 100.0, lambda: False).values()
+    assert new.hashes == (() if asked.record is None else (asked.record,))
+    assert [place.offset for place in asked.places] == asked_at
+    assert {place.until for place in asked.places} <= {9}
 
 
 def test_the_missing_are_asked_for_after_a_rest_and_the_new_at_once() -> None:

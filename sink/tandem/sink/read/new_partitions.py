@@ -47,7 +47,7 @@ class _LogLookup:
     asked: float
     found: Mapping[TopicPartition, LogBounds] = field(default_factory=dict)
     missing: Mapping[TopicPartition, str] = field(default_factory=dict)
-    hashes: Mapping[TopicPartition, tuple[RecordHash, ...]] = field(default_factory=dict)
+    hashes: dict[TopicPartition, tuple[RecordHash, ...]] = field(default_factory=dict)
     error: Exception | None = None
 
 
@@ -137,18 +137,32 @@ class NewPartitions:
         self._done.append(look)
 
     def _know_again(self, look: _LogLookup, source: FetchSource) -> None:
-        """Look up the hash of one record of each log for which the chain has none."""
-        places = {}
+        """Look up the hash of a record of each log for which the chain has none: the last one, or one a little below.
+
+        A log may end in offsets without records, as transaction markers have them: the distance doubles until a record
+        is found.
+        """
+        ends: dict[TopicPartition, int] = {}
         for tp, bounds in look.found.items():
-            key = PartitionKey(look.topics[tp].topic_id, tp.partition)
-            before = self._recorded(key)
-            end = bounds.end if before is None else before.offset
-            if end > 0 and not (before is not None and before.hashes):
-                places[tp] = LogPlace(key.topic_id, end - 1)
-        newest = source.record_hashes(places) if places else {}
-        kept = {tp: self._record_keys.of(one) for tp, one in newest.items()}
-        look.hashes = {tp: (one,) for tp, one in kept.items() if one is not None}
-        silent = places.keys() - newest.keys()
+            before = self._recorded(PartitionKey(look.topics[tp].topic_id, tp.partition))
+            if before is None or not before.hashes:
+                ends[tp] = bounds.end if before is None else before.offset
+        ends = {tp: end for tp, end in ends.items() if end > look.found[tp].start}
+        silent: set[TopicPartition] = set()
+        distance = 1
+        while ends:
+            first = {tp: max(end - distance, look.found[tp].start) for tp, end in ends.items()}
+            newest = source.record_hashes(
+                {tp: LogPlace(look.topics[tp].topic_id, first[tp], end) for tp, end in ends.items()}
+            )
+            silent |= ends.keys() - newest.keys()
+            for tp, record in newest.items():
+                known = self._record_keys.of(record)
+                if known is not None:
+                    look.hashes[tp] = (known,)
+            sought = [tp for tp, one in newest.items() if one is None and first[tp] > look.found[tp].start]
+            ends = {tp: ends[tp] for tp in sought}
+            distance *= 2
         look.missing = {**look.missing, **dict.fromkeys(silent, "no leader tells what its log holds")}
         look.found = {tp: bounds for tp, bounds in look.found.items() if tp not in silent}
 

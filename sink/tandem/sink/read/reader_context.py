@@ -122,10 +122,10 @@ class FetchSource(Protocol):
         ...
 
     def record_hashes(self, places: Mapping[TopicPartition, LogPlace]) -> dict[TopicPartition, RecordHash | None]:
-        """Return the hash of the last record at or below each offset, within the same record batch of the leader's log.
+        """Return the hash of the last record below `until` in the first record batch that ends at or above the offset.
 
-        None where no record is left there. The call takes little time: partitions without an answer of their leader
-        are left out.
+        None where that batch of the leader's log has none. The call takes little time: partitions without an answer of
+        their leader are left out.
         """
         ...
 

@@ -537,7 +537,7 @@ def part(data: bytes, *, error: int = 0, high: int = 100) -> SimpleNamespace:
 def test_the_record_at_an_offset() -> None:
     """It is the last one up to there in the first batch alone, as both transcoders have it when they read it."""
     first, second = batch([record(4), record(5), record(6)], leader_epoch=3), batch([record(7)], leader_epoch=3)
-    asked = RecordLookup({T0: LogPlace(TEXT_ID, 5)})
+    asked = RecordLookup({T0: LogPlace(TEXT_ID, 5, 6)})
     assert asked.left == [T0]
     assert asked.process_response(T0, part(first + second)) is None
     assert asked.left == []
@@ -558,26 +558,36 @@ def test_the_record_at_an_offset() -> None:
 )
 def test_nothing_is_known_of_what_is_not_there(data: bytes, offset: int) -> None:
     """It proves nothing."""
-    asked = RecordLookup({T0: LogPlace(TEXT_ID, offset)})
+    asked = RecordLookup({T0: LogPlace(TEXT_ID, offset, offset + 1)})
     assert asked.process_response(T0, part(data)) is None
     assert asked.found == {T0: None}
 
 
+def test_a_search_finds_the_next_batch() -> None:
+    """Offsets before it are passed over; what lies at `until` or above is not found."""
+    next_one = batch([record(7), record(8), record(9)], leader_epoch=3)
+    for until, found in ((7, None), (9, 8), (20, 9)):
+        asked = RecordLookup({T0: LogPlace(TEXT_ID, 5, until)})
+        assert asked.process_response(T0, part(next_one + batch([record(10)], leader_epoch=3))) is None
+        there = asked.found[T0]
+        assert (there and there.offset) == found
+
+
 def test_an_offset_that_is_not_in_the_log() -> None:
     """It was deleted, or is not there yet; other errors are asked again."""
-    asked = RecordLookup({T0: LogPlace(TEXT_ID, 5)})
+    asked = RecordLookup({T0: LogPlace(TEXT_ID, 5, 6)})
     assert asked.process_response(T0, part(b"", error=ErrorCode.FENCED_LEADER_EPOCH)) == "FENCED_LEADER_EPOCH"
     assert asked.left == [T0]
     asked.process_response(T0, part(b"", error=ErrorCode.OFFSET_OUT_OF_RANGE))
     assert asked.found == {T0: None}
-    behind = RecordLookup({T0: LogPlace(TEXT_ID, 5)})
+    behind = RecordLookup({T0: LogPlace(TEXT_ID, 5, 6)})
     behind.process_response(T0, part(b"", high=5))
     assert behind.found == {T0: None}
 
 
 def test_ever_more_is_asked_for() -> None:
     """A broker sends nothing of a partition whose batch is larger than what was asked for."""
-    asked = RecordLookup({T0: LogPlace(TEXT_ID, 5)})
+    asked = RecordLookup({T0: LogPlace(TEXT_ID, 5, 6)})
     for size in SIZES:
         assert asked.left == [T0]
         (request,) = asked.requests([(T0, 3)], VIEWS)
@@ -590,10 +600,10 @@ def test_ever_more_is_asked_for() -> None:
 
 def test_another_life_of_the_topic_is_not_looked_at() -> None:
     """A cluster without ids can't tell."""
-    assert RecordLookup({T0: LogPlace(TEXT_ID, 5)}).is_of(T0, VIEWS["t"])
-    assert not RecordLookup({T0: LogPlace("another", 5)}).is_of(T0, VIEWS["t"])
+    assert RecordLookup({T0: LogPlace(TEXT_ID, 5, 6)}).is_of(T0, VIEWS["t"])
+    assert not RecordLookup({T0: LogPlace("another", 5, 6)}).is_of(T0, VIEWS["t"])
     nameless = requests.TopicView(name="t", error_code=0, topic_id=None, partitions={0: (1, 3)})
-    assert RecordLookup({T0: LogPlace(TEXT_ID, 5)}).is_of(T0, nameless)
+    assert RecordLookup({T0: LogPlace(TEXT_ID, 5, 6)}).is_of(T0, nameless)
 
 
 # --- with keys --------------------------------------------------------------------------------------------------------

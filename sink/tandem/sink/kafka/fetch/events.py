@@ -17,10 +17,11 @@ class TopicPartition(NamedTuple):
 
 
 class LogPlace(NamedTuple):
-    """An offset in a partition of the topic with this id."""
+    """An offset in a partition of the topic with this id; `until`, exclusive, ends what a search from there may find."""
 
     topic_id: str
     offset: int
+    until: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -235,10 +235,10 @@ class RawFetcher:
     def record_hashes(
         self, places: Mapping[TopicPartition, LogPlace], *, timeout_s: float = 10.0
     ) -> dict[TopicPartition, RecordHash | None]:
-        """Return the records that the leaders have at these offsets, without partitions that no leader answers for.
+        """Return the records that the leaders have at these places, without partitions that no leader answers for.
 
-        The record is the last one at or below the offset in the same record batch, aborted or not; None if no record
-        is left there, or it can't be decoded. Raises as `bounds`.
+        The record is the last one below `until` in the first record batch that ends at or above the offset, aborted or
+        not; None if that batch has none, or can't be decoded. Raises as `bounds`.
         """
         missing: dict[TopicPartition, str] = {}
         return self._run(

@@ -85,7 +85,7 @@ class RecordLookup:
         return None
 
     def _decoded(self, tp: TopicPartition, records: memoryview) -> RecordHash | None:
-        """Return the last record up to the offset in the first batch; None if the batch is damaged."""
+        """Return the last record below `until` in the first batch; None if it has none, or is damaged."""
         size = _BATCH_HEAD.size + _BATCH_HEAD.unpack_from(records)[1]
         try:
             result = self._transcoder.transcode(
@@ -93,7 +93,7 @@ class RecordLookup:
                 topic=tp.topic,
                 partition=tp.partition,
                 start=0,
-                until=self._places[tp].offset + 1,
+                until=self._places[tp].until,
                 aborted=(),
                 read_committed=False,
             )
