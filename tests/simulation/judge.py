@@ -338,7 +338,7 @@ class Judge:
                             watched[record] = True
 
     def _sound(self, state: Generation, key: PartitionKey) -> int:
-        """Up to where a generation confirms a partition; a copy that is in doubt from its log's start on confirms none."""
+        """Up to where a generation confirms a partition: nothing if it is in doubt from its log's start on."""
         taint = state.taints.get(key)
         if taint is not None and taint.offset <= state.positions[key].log_start:
             return 0

@@ -54,7 +54,9 @@ def test_a_record_keeps_its_hash_through_compaction(kafka: KafkaServer, make_top
         assert at(STAYS) == before[STAYS]
         assert at(KEYS - 1) == before[STAYS], "the last one at or below that is left of the batch"
         assert at(10**6) is None, "nothing is there yet"
-        assert fetcher.record_hashes({tp: LogPlace("AAAAAAAAAAAAAAAAAAAAAA", STAYS, STAYS + 1)}) == {}, "another life of the topic"
+        assert fetcher.record_hashes({tp: LogPlace("AAAAAAAAAAAAAAAAAAAAAA", STAYS, STAYS + 1)}) == {}, (
+            "another life of the topic"
+        )
 
 
 def test_a_log_that_ends_in_a_marker_is_known_by_its_last_record(kafka: KafkaServer, make_topic: TopicMaker) -> None:

@@ -70,7 +70,9 @@ def compare(
     left = {tp: list(read.hashes) for tp, read in wanted.items() if read.hashes}
     while left:
         asked = {tp: hashes.pop() for tp, hashes in left.items()}
-        there = source.record_hashes({tp: LogPlace(wanted[tp].topic_id, one.offset, one.offset + 1) for tp, one in asked.items()})
+        there = source.record_hashes(
+            {tp: LogPlace(wanted[tp].topic_id, one.offset, one.offset + 1) for tp, one in asked.items()}
+        )
         for tp, one in asked.items():
             record = there.get(tp)
             there_still = record is not None and record.offset == one.offset

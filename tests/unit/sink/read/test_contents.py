@@ -566,8 +566,8 @@ def test_nothing_is_known_of_what_is_not_there(data: bytes, offset: int) -> None
 def test_a_search_finds_the_next_batch() -> None:
     """Offsets before it are passed over; what lies at `until` or above is not found."""
     next_one = batch([record(7), record(8), record(9)], leader_epoch=3)
-    for until, found in ((7, None), (9, 8), (20, 9)):
-        asked = RecordLookup({T0: LogPlace(TEXT_ID, 5, until)})
+    for end, found in ((7, None), (9, 8), (20, 9)):
+        asked = RecordLookup({T0: LogPlace(TEXT_ID, 5, end)})
         assert asked.process_response(T0, part(next_one + batch([record(10)], leader_epoch=3))) is None
         there = asked.found[T0]
         assert (there and there.offset) == found
