@@ -17,7 +17,7 @@ class TopicPartition(NamedTuple):
 
 
 class LogPlace(NamedTuple):
-    """An offset in a partition of the topic with this id; `until`, exclusive, ends what a search from there may find."""
+    """An offset in a partition of the topic with this id, and the end (exclusive) of a search that begins there."""
 
     topic_id: str
     offset: int
