@@ -109,7 +109,7 @@ class Freshness:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
-    """The page. `me` is the instance that shows it, None for a report from the store alone.
+    """The page. `me` is the instance that shows it, None for a report from the store alone; that has no `freshness`.
 
     `found` is None as long as the instance waits for its store or its brokers. `active` is the generation that takes
     records.
@@ -140,7 +140,6 @@ def content(
     me: str | None,
     turns: Sequence[Turn],
     ran: Mapping[JobKind, JobOutcome | None] | None,
-    freshness: Sequence[Freshness] = (),
     config: PurePath | None = None,
     trends: Trends | None = None,
 ) -> Content:
@@ -164,7 +163,6 @@ def content(
         active=active,
         partitions=None if active is None else worst_partitions(active.number, active.positions),
         runs=tuple(replace(one, command=_called(one.command, config)) for one in runs),
-        freshness=tuple(freshness),
     )
 
 

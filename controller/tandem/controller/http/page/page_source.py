@@ -159,7 +159,7 @@ class PageSource:
             )
         over = () if past.value is None else past.value.turns
         live = {generation.number for generation in view.generations}
-        return content(
+        shown = content(
             overview(seen),
             me=self._me,
             config=self._config_file,
@@ -169,6 +169,9 @@ class PageSource:
                 *(turn_of(generation) for generation in view.generations if generation.seq),
             ],
             ran=None if beside.value is None else beside.value.ran,
+        )
+        return replace(
+            shown,
             freshness=(
                 Freshness(what="Chains", age_s=time.monotonic() - view.began_mono),
                 Freshness(what="Ends of the logs", age_s=ends.age_s, trouble=ends.trouble),

@@ -13,8 +13,8 @@ from typing import Any, Final
 import jinja2
 from markupsafe import Markup, escape
 
-from tandem.controller.cli.inspect.point_lines import POINT_COLUMNS, point_rows
 from tandem.controller.cli.output.output import age, duration, size
+from tandem.controller.cli.output.point_lines import POINT_COLUMNS, point_rows
 from tandem.controller.http.page.content import FEW, Content, heard
 from tandem.controller.http.page.topics import TopicPage
 from tandem.controller.status.overview import GenerationStatus
