@@ -60,6 +60,12 @@ def test_a_running_pair(
         assert told.texts("h1") == [pair.name]
         assert f"{name} {'Active' if name == 'a' else 'Passive'} shows this page" in told.texts("h3")
         assert "19h" in told.text, "the tombstone margin of a day"
+    found = checked(get(ports["b"], f"/topics?q={topic[:4].upper()}"))
+    assert [row[:3] for row in found.rows()][1:] == [[topic, "3", "3"]], (
+        "both show the topics of the Active's generation"
+    )
+    assert {row[0] for row in checked(get(ports["a"], f"/topics?topic={topic}")).rows()} >= {f"{topic}-0", f"{topic}-2"}
+    pair.wait("lines are drawn", lambda: checked(get(ports["a"])).all("polyline"))
     assert json.loads(get(ports["b"], "/status"))["role"] == "Passive"
 
     def whole() -> dict[str, Any] | None:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from itertools import pairwise
 
-_VOID = frozenset({"meta", "link", "br"})
-_EMPTY_IN_SVG = frozenset({"rect", "line"})
+_VOID = frozenset({"meta", "link", "br", "input"})
+_EMPTY_IN_SVG = frozenset({"rect", "line", "polyline"})
 _RAW = frozenset({"style", "script"})
 _BLOCKS = frozenset(
     {"p", "div", "section", "article", "ul", "dl", "table", "h1", "h2", "h3", "header", "footer", "main"}
@@ -84,7 +84,7 @@ class _Strict(HTMLParser):
         for name, value in attrs:
             if name.startswith("on") or name == "style":
                 raise self.wrong(f"<{tag} {name}>: the page's policy forbids it")
-            if name in {"src", "href"} and not (value or "").startswith(("data:", "status", "history")):
+            if name in {"src", "href"} and not (value or "").startswith(("data:", "status", "history", "topics", ".")):
                 raise self.wrong(f"<{tag} {name}={value}> leads elsewhere")
         if (name := element.attributes.get("id")) is not None:
             if name in self.ids:

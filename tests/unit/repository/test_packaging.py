@@ -23,14 +23,14 @@ def test_every_folder_is_a_package(root: str) -> None:
 
 
 def test_the_page_has_its_files() -> None:
-    """Template, styles and script are package data."""
+    """Templates, styles and script are package data."""
     patterns = SETTINGS["package-data"]["tandem.controller.http.page"]
     files = {
         file.name
         for file in (ROOT / "controller/tandem/controller/http/page").iterdir()
         if file.suffix not in {".py", ""}
     }
-    assert files == {"page.html", "page.css", "page.js"}
+    assert files == {"base.html", "macros.html", "page.html", "topics.html", "page.css", "page.js"}
     assert all(any(fnmatch(name, pattern) for pattern in patterns) for name in files)
 
 

@@ -74,7 +74,7 @@ _CHECKS: dict[str, Callable[[Health], bool]] = {
 def serve(
     address: tuple[str, int],
     look: Callable[[], Health],
-    pages: Mapping[str, Callable[[], HttpAnswer]] | None = None,
+    pages: Mapping[str, Callable[[str], HttpAnswer]] | None = None,
     metrics: Callable[[str], tuple[bytes, str]] | None = None,
     hosts: Collection[str] = (),
 ) -> HttpServer:
@@ -82,8 +82,8 @@ def serve(
 
     `metrics` takes an Accept header and returns a page with its content type.
 
-    `pages` are further answers by path. They are called from many threads, and must not block for long. `hosts` are
-    names of the server beside those that it finds by itself.
+    `pages` are further answers by path, and take the query. They are called from many threads, and must not block.
+    `hosts` are names of the server beside those that it finds by itself.
     """
     more = dict(pages or {})
     own = HostNames((address[0], *hosts))
@@ -92,14 +92,14 @@ def serve(
         probes = frozenset(_CHECKS)
         names = own
 
-        def find(self, path: str) -> HttpAnswer:
-            answer = self._found(path)
+        def find(self, path: str, query: str) -> HttpAnswer:
+            answer = self._found(path, query)
             # The text may repeat error messages of stores and brokers, so secrets are masked.
             return replace(answer, body=redact(answer.body)) if isinstance(answer.body, str) else answer
 
-        def _found(self, path: str) -> HttpAnswer:
+        def _found(self, path: str, query: str) -> HttpAnswer:
             if path in more:
-                return more[path]()
+                return more[path](query)
             if path == "/metrics" and metrics is not None:
                 body, kind = metrics(self.headers.get("Accept", ""))
                 return HttpAnswer(body=body, kind=kind)

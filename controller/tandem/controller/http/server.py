@@ -102,8 +102,8 @@ class HttpHandler(BaseHTTPRequestHandler):
     requestline = ""
     command = "GET"
 
-    def find(self, path: str) -> HttpAnswer:
-        """Return the answer for a path, without its query."""
+    def find(self, path: str, query: str) -> HttpAnswer:
+        """Return the answer for a path and its query, which is empty if there is none."""
         raise NotImplementedError
 
     def setup(self) -> None:
@@ -144,7 +144,8 @@ class HttpHandler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Send the answer for the path."""
         try:
-            answer = self.find(self.path.partition("?")[0])
+            path, _, query = self.path.partition("?")
+            answer = self.find(path, query)
         except Exception as error:  # noqa: BLE001 (a page that fails must not look like a process that is gone)
             _RATED.exception("cannot answer over HTTP", path=self.path[:200], error=error)
             answer = HttpAnswer(

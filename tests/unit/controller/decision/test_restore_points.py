@@ -17,7 +17,7 @@ from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.documents.checkpoint import Checkpoint, CheckpointOutcome
 from tandem.backup_avro.errors import RefusedError
 from tandem.backup_avro.selection.moments import moment_at
-from tandem.controller.cli.inspect.point_lines import point_rows
+from tandem.controller.cli.output.point_lines import point_rows
 from tandem.controller.decision.restore_points import PointKind, RestorePoint, restore_points
 from tandem.sink.store.chain.pins import FOR_EVER, LASTING, Pin
 

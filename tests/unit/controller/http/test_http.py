@@ -221,13 +221,18 @@ def named(monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpServer]:
     server = serve(
         ("127.0.0.1", 0),
         lambda: Picture().health,
-        {"/": lambda: HttpAnswer(body="page")},
+        {"/": lambda query: HttpAnswer(body=f"page {query}".strip())},
         lambda _: (b"metrics", "text/plain"),
         hosts=("Backup.Example.com",),
     )
     yield server
     server.shutdown()
     server.server_close()
+
+
+def test_a_page_is_given_its_query(named: HttpServer) -> None:
+    """As the client sent it; it is none of the path."""
+    assert ask_as(named, "/?q=a%20b", "localhost") == (b"HTTP/1.0 200 OK", b"page q=a%20b")
 
 
 @pytest.mark.parametrize(

@@ -23,14 +23,14 @@ HEALTH = Health(role=Role.PASSIVE, ticked_s=0.1, alive_within_s=60.0, state=STAT
 HEAD = b"GET /livez HTTP/1.1\r\nHost: here\r\n"
 
 
-def fail() -> HttpAnswer:
+def fail(_: str) -> HttpAnswer:
     raise RuntimeError("inner workings")
 
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[tuple[str, int]]:
     pages = {
-        "/": lambda: HttpAnswer(body="<p>é</p>", kind="text/html", headers={"X-Frame-Options": "NO"}),
+        "/": lambda _: HttpAnswer(body="<p>é</p>", kind="text/html", headers={"X-Frame-Options": "NO"}),
         "/bad": fail,
     }
     server = serve(("127.0.0.1", 0), lambda: HEALTH, pages)
@@ -161,7 +161,7 @@ def test_a_crowd_of_slow_clients_keeps_no_probe_waiting(address: tuple[str, int]
 
 def test_a_crowd_that_takes_its_answers_slowly_keeps_no_probe_waiting() -> None:
     """Large pages that nobody reads: the one that has been taking its answer for longest makes room."""
-    server = serve(("127.0.0.1", 0), lambda: HEALTH, {"/large": lambda: HttpAnswer(body=b"x" * (8 << 20))})
+    server = serve(("127.0.0.1", 0), lambda: HEALTH, {"/large": lambda _: HttpAnswer(body=b"x" * (8 << 20))})
     address = (str(server.server_address[0]), int(server.server_address[1]))
     try:
         with ExitStack() as stack:
@@ -188,7 +188,7 @@ def test_when_all_are_being_answered_only_probes_are_let_in(monkeypatch: pytest.
     monkeypatch.setattr(http_server, "CONNECTIONS", 2)
     gate = threading.Event()
 
-    def slow() -> HttpAnswer:
+    def slow(_: str) -> HttpAnswer:
         gate.wait(20)
         return HttpAnswer(body="done")
 

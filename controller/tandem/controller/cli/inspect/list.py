@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final
 import typer
 
 from tandem.backup_avro.errors import ExitCode
-from tandem.controller.cli.inspect.point_lines import POINT_COLUMNS, point_rows
 from tandem.controller.cli.options.backup_place import RootOption, opened
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table
+from tandem.controller.cli.output.point_lines import POINT_COLUMNS, point_rows
 from tandem.controller.cli.output.slow_notice import patience
 
 if TYPE_CHECKING:

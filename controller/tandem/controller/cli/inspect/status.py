@@ -13,11 +13,11 @@ import typer
 
 from tandem.backup_avro.chain import integers
 from tandem.backup_avro.errors import ConfigError, ExitCode
-from tandem.controller.cli.inspect.point_lines import POINT_COLUMNS, point_rows
 from tandem.controller.cli.options.backup_place import PairOption, RootOption, configured, stored
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table, VerdictLines, duration
+from tandem.controller.cli.output.point_lines import POINT_COLUMNS, point_rows
 from tandem.controller.cli.output.repeat import looks
 from tandem.controller.cli.output.slow_notice import patience
 from tandem.sink.transcode.transcoder_result import REFERENCE

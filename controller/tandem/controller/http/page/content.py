@@ -6,7 +6,7 @@ import heapq
 import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import PurePath
 from typing import Final
@@ -14,8 +14,10 @@ from typing import Final
 from tandem.backup_avro.chain.integers import utc_time
 from tandem.backup_avro.documents.outcome import JobKind, JobOutcome
 from tandem.controller.cli.output.output import age, duration, size
+from tandem.controller.decision.restore_points import RestorePoint
 from tandem.controller.history.turns import Turn
 from tandem.controller.http.page.timeline import Timeline, timeline
+from tandem.controller.http.page.trends import TrendLine, Trends
 from tandem.controller.status.health import first_names
 from tandem.controller.status.overview import (
     GenerationState,
@@ -33,13 +35,28 @@ _NEAR_S: Final = 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tile:
-    """One figure. `good` is False if it needs attention, `word` says why in a word; None if it is not judged."""
+    """One figure. `good` is False if it needs attention, `word` says why in a word; None if it is not judged.
+
+    `line` is how it was, if an instance has kept it.
+    """
 
     name: str
     value: str
     detail: str
     good: bool | None = None
     word: str = ""
+    line: TrendLine | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatchUp:
+    """How far an instance is with the first reading of a generation: a share from 0 to 1, and the seconds left.
+
+    `left_s` is None while the pace is not known.
+    """
+
+    share: float
+    left_s: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,9 +109,10 @@ class Freshness:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
-    """The page. `me` is the instance that shows it, None for a report from the store alone.
+    """The page. `me` is the instance that shows it, None for a report from the store alone; that has no `freshness`.
 
-    `found` is None as long as the instance waits for its store or its brokers.
+    `found` is None as long as the instance waits for its store or its brokers. `active` is the generation that takes
+    records.
     """
 
     pair: str
@@ -103,6 +121,9 @@ class Content:
     tiles: tuple[Tile, ...] = ()
     timeline: Timeline | None = None
     needs: tuple[PendingAction, ...] = ()
+    catch_ups: Mapping[str, CatchUp] = field(default_factory=dict)
+    points: tuple[RestorePoint, ...] = ()
+    active: GenerationStatus | None = None
     partitions: Partitions | None = None
     runs: tuple[LastRun, ...] = ()
     freshness: tuple[Freshness, ...] = ()
@@ -119,10 +140,10 @@ def content(
     me: str | None,
     turns: Sequence[Turn],
     ran: Mapping[JobKind, JobOutcome | None] | None,
-    freshness: Sequence[Freshness] = (),
     config: PurePath | None = None,
+    trends: Trends | None = None,
 ) -> Content:
-    """Return the content of the page. `ran` is None if the last runs are not known.
+    """Return the content of the page. `ran` is None if the last runs are not known; `trends` of a running instance.
 
     `config` is the configuration file to name in the commands on the page; None: the commands find it by themselves.
     """
@@ -132,12 +153,16 @@ def content(
         pair=found.pair,
         me=me,
         found=found,
-        tiles=tuple(_tiles(found, active)),
-        timeline=timeline(turns, [one.instance for one in found.instances], found.at),
+        tiles=tuple(_tiles(found, active, trends or Trends())),
+        timeline=timeline(turns, [one.instance for one in found.instances], found.at, silent_since=_silent(found)),
+        catch_ups=dict(_catch_ups(found, trends or Trends())),
+        points=tuple(
+            replace(one, command=one.command and _called(one.command, config)) for one in found.restore_points
+        ),
         needs=tuple(replace(one, command=_called(one.command, config)) for one in _needs(found, active)),
-        partitions=None if active is None else _partitions(active),
+        active=active,
+        partitions=None if active is None else worst_partitions(active.number, active.positions),
         runs=tuple(replace(one, command=_called(one.command, config)) for one in runs),
-        freshness=tuple(freshness),
     )
 
 
@@ -146,6 +171,23 @@ def _called(command: str, config: PurePath | None) -> str:
     if config is None or not command.startswith("tandem "):
         return command
     return f"{command} -c {shlex.quote(str(config))}"
+
+
+def _silent(found: Overview) -> dict[str, datetime]:
+    """Return since when instances that are dead have said nothing; those that were never heard are left out."""
+    return {one.instance: one.heard_at for one in found.instances if one.alive is False and one.heard_at is not None}
+
+
+def _catch_ups(found: Overview, trends: Trends) -> Iterator[tuple[str, CatchUp]]:
+    generations = {one.number: one for one in found.generations}
+    for one in found.instances:
+        generation = None if one.generation is None else generations.get(one.generation)
+        if not one.alive or not one.base_remaining or generation is None:
+            continue
+        total = sum(position.base_end - position.log_start for position in generation.positions)
+        if total > 0:
+            left_s = trends.seconds_left(one.instance, generation.number)
+            yield one.instance, CatchUp(share=max(0.0, 1 - one.base_remaining / total), left_s=left_s)
 
 
 def _active(found: Overview) -> GenerationStatus | None:
@@ -159,7 +201,7 @@ def _active(found: Overview) -> GenerationStatus | None:
 # --- figures ----------------------------------------------------------------------------------------------------------
 
 
-def _tiles(found: Overview, active: GenerationStatus | None) -> Iterator[Tile]:
+def _tiles(found: Overview, active: GenerationStatus | None, trends: Trends) -> Iterator[Tile]:
     restore = found.restore
     if restore is None:
         yield Tile(name="Restorable", value="nothing", detail="there is no complete backup", good=False, word="not yet")
@@ -173,9 +215,10 @@ def _tiles(found: Overview, active: GenerationStatus | None) -> Iterator[Tile]:
             good=not restore.tainted,
             word="tainted" if restore.tainted else "",
         )
-        yield _beyond(restore.lag, 0 if active is None else sum(one.held_back for one in active.positions))
+        held = 0 if active is None else sum(one.held_back for one in active.positions)
+        yield replace(_beyond(restore.lag, held), line=trends.lag())
     yield _margin(active)
-    yield _stored(found)
+    yield replace(_stored(found), line=trends.stored())
 
 
 def _beyond(lag: int | None, held: int) -> Tile:
@@ -189,10 +232,10 @@ def _beyond(lag: int | None, held: int) -> Tile:
 
 def _margin(active: GenerationStatus | None) -> Tile:
     known = [] if active is None else [one for one in active.positions if one.tombstone_margin_s is not None]
-    least = min(known, key=_margin_of, default=None)
+    least = min(known, key=margin_of, default=None)
     if least is None:
         return Tile(name="Tombstone margin", value="none", detail="nothing that is compacted is read")
-    left_s = _margin_of(least)
+    left_s = margin_of(least)
     return Tile(
         name="Tombstone margin",
         value=duration(left_s) if left_s > 0 else f"over since {duration(-left_s)}",
@@ -202,7 +245,8 @@ def _margin(active: GenerationStatus | None) -> Tile:
     )
 
 
-def _margin_of(one: PositionStatus) -> float:
+def margin_of(one: PositionStatus) -> float:
+    """Return the tombstone margin in seconds, infinite for what has none."""
     return math.inf if one.tombstone_margin_s is None else one.tombstone_margin_s
 
 
@@ -286,18 +330,19 @@ def _kept(generation: GenerationStatus) -> Iterator[PendingAction]:
 # --- partitions -------------------------------------------------------------------------------------------------------
 
 
-def _partitions(active: GenerationStatus) -> Partitions:
-    worst = heapq.nsmallest(ROWS, active.positions, key=_worst_first)
+def worst_partitions(generation: int, positions: Sequence[PositionStatus]) -> Partitions:
+    """Return the worst of these partitions of a generation."""
+    worst = heapq.nsmallest(ROWS, positions, key=_worst_first)
     return Partitions(
-        generation=active.number,
+        generation=generation,
         rows=tuple(PartitionRow(position=one, words=tuple(_words(one))) for one in worst),
-        hidden=len(active.positions) - len(worst),
+        hidden=len(positions) - len(worst),
     )
 
 
 def _worst_first(one: PositionStatus) -> tuple[object, ...]:
-    wrong = (one.tainted_from is None, not one.held_back, one.complete, _margin_of(one) > _NEAR_S)
-    return (*wrong, -(one.lag or 0), _margin_of(one), one.topic, one.partition)
+    wrong = (one.tainted_from is None, not one.held_back, one.complete, margin_of(one) > _NEAR_S)
+    return (*wrong, -(one.lag or 0), margin_of(one), one.topic, one.partition)
 
 
 def _words(one: PositionStatus) -> Iterator[str]:

@@ -23,7 +23,9 @@ from tandem.controller.history.background_history import BackgroundHistory, Back
 from tandem.controller.history.store_history import ServedHistory
 from tandem.controller.history.turns import turn_of
 from tandem.controller.http.page.content import Content, Freshness, content
-from tandem.controller.http.page.render import page, policy
+from tandem.controller.http.page.render import page, policy, topics
+from tandem.controller.http.page.topics import topic_page
+from tandem.controller.http.page.trends import Trends
 from tandem.controller.http.server import HttpAnswer
 from tandem.controller.process.cached_call import CachedCall
 from tandem.controller.status.instance_view import InstanceView, pair_view
@@ -33,7 +35,8 @@ from tandem.controller.status.pair_view import LogEnd
 from tandem.sink.kafka.auth.client_config import Value
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.store import ObjectStore
-from tandem.sink.store.chain import outcomes, pins
+from tandem.sink.store.chain import checkpoints, outcomes, pins
+from tandem.sink.store.chain.checkpoints import CheckpointCache, CheckpointListing
 from tandem.sink.store.chain.pins import KnownPins, Pin
 
 _LOOK_S: Final = 10.0
@@ -50,11 +53,12 @@ class _StoreDetails:
     """The data of the store beside chains that the page shows."""
 
     pins: tuple[Pin, ...]
+    checkpoints: CheckpointListing
     ran: Mapping[JobKind, JobOutcome | None]
 
 
 class PageSource:
-    """Answers `/` and `/history`; thread-safe. Until `show` is called the answers say that the instance is starting."""
+    """Answers `/`, `/topics` and `/history`; thread-safe. Until `show` is called they say that the instance starts."""
 
     def __init__(self, config: Config, *, config_file: PurePath | None = None) -> None:
         """Take `config_file`, the file to name in the commands on the page; None: the commands find it themselves."""
@@ -65,12 +69,15 @@ class PageSource:
         self._store: ObjectStore | None = None
         self._admin: ClusterAdmin | None = None
         self._known_pins: KnownPins = {}
+        self._known_checkpoints = CheckpointCache()
         self._beside = CachedCall(self._ask_store, interval_s=_LOOK_S)
         self._ends = CachedCall(self._ask_brokers, interval_s=_LOOK_S)
         self._past: CachedCall[BackgroundHistoryView] | None = None
         self._lock = threading.Lock()
         self._drawn: HttpAnswer | None = None
+        self._shown = Content(pair=config.pair, me=self._me, found=None)
         self._drawn_mono = 0.0
+        self._trends = Trends()
 
     def show(self, look: Callable[[], InstanceView]) -> None:
         """Show the instance whose view `look` returns from now on."""
@@ -80,11 +87,12 @@ class PageSource:
         past = BackgroundHistory(self._store, self._config.pair, lambda: look().store)
         self._past = CachedCall(past.step, interval_s=_PAST_S, linger_s=_LINGER_S)
         self._look = look
+        self._trends.start(lambda: pair_view(look()))
 
     @property
-    def pages(self) -> Mapping[str, Callable[[], HttpAnswer]]:
-        """The functions that make the answers, by path."""
-        return {"/": self.page, "/history": self.history}
+    def pages(self) -> Mapping[str, Callable[[str], HttpAnswer]]:
+        """The functions that make the answers from a query, by path."""
+        return {"/": lambda _: self.page(), "/topics": self.topics, "/history": lambda _: self.history()}
 
     def page(self) -> HttpAnswer:
         """Return the status page. While one is rendered, other requests get the last one, unless that is 60 s old."""
@@ -97,11 +105,15 @@ class PageSource:
         finally:
             self._lock.release()
 
+    def topics(self, query: str) -> HttpAnswer:
+        """Return the page of topics, made from what the last status page was made from."""
+        self.page()
+        return _html(topics(topic_page(self._shown, query)))
+
     def _newest(self) -> HttpAnswer:
         if self._drawn is None or time.monotonic() - self._drawn_mono >= _PAGE_S:
-            self._drawn = HttpAnswer(
-                body=page(self._content()), kind="text/html", headers={"Content-Security-Policy": policy()}
-            )
+            self._shown = self._content()
+            self._drawn = _html(page(self._shown))
             self._drawn_mono = time.monotonic()
         return self._drawn
 
@@ -121,6 +133,7 @@ class PageSource:
 
     def close(self) -> None:
         """Stop the look-ups."""
+        self._trends.stop()
         for asking in (self._beside, self._ends, self._past):
             if asking is not None:
                 asking.stop()
@@ -138,22 +151,31 @@ class PageSource:
         ends = self._ends.get(wait_s=max(0.0, until - time.monotonic()))
         past = self._past.get(wait_s=max(0.0, until - time.monotonic()))
         brokers = None if seen.brokers is None else replace(seen.brokers, ends=ends.value or {})
-        seen = replace(seen, brokers=brokers, pins=() if beside.value is None else beside.value.pins)
+        seen = replace(seen, brokers=brokers)
+        if beside.value is not None:
+            named = beside.value.checkpoints
+            seen = replace(
+                seen, pins=beside.value.pins, checkpoints=named.checkpoints, damaged_checkpoints=named.damaged
+            )
         over = () if past.value is None else past.value.turns
         live = {generation.number for generation in view.generations}
-        return content(
+        shown = content(
             overview(seen),
             me=self._me,
             config=self._config_file,
+            trends=self._trends,
             turns=[
                 *(turn for turn in over if turn.generation not in live),
                 *(turn_of(generation) for generation in view.generations if generation.seq),
             ],
             ran=None if beside.value is None else beside.value.ran,
+        )
+        return replace(
+            shown,
             freshness=(
                 Freshness(what="Chains", age_s=time.monotonic() - view.began_mono),
                 Freshness(what="Ends of the logs", age_s=ends.age_s, trouble=ends.trouble),
-                Freshness(what="Pins and checks", age_s=beside.age_s, trouble=beside.trouble),
+                Freshness(what="Checkpoints and checks", age_s=beside.age_s, trouble=beside.trouble),
             ),
         )
 
@@ -162,6 +184,7 @@ class PageSource:
         pair = self._config.pair
         return _StoreDetails(
             pins=tuple(pins.list_pins(self._store, pair, known=self._known_pins)),
+            checkpoints=checkpoints.list_checkpoints(self._store, pair, remembered=self._known_checkpoints),
             ran=outcomes.latest_of_each(self._store, pair),
         )
 
@@ -172,3 +195,7 @@ class PageSource:
         if seen is None or seen.brokers is None:
             return {}
         return log_ends(self._config, self._admin, seen.brokers.guarded)
+
+
+def _html(text: str) -> HttpAnswer:
+    return HttpAnswer(body=text, kind="text/html", headers={"Content-Security-Policy": policy()})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import shlex
 from datetime import datetime
 from functools import cache
 from importlib import resources
@@ -13,7 +14,9 @@ import jinja2
 from markupsafe import Markup, escape
 
 from tandem.controller.cli.output.output import age, duration, size
+from tandem.controller.cli.output.point_lines import POINT_COLUMNS, point_rows
 from tandem.controller.http.page.content import FEW, Content, heard
+from tandem.controller.http.page.topics import TopicPage
 from tandem.controller.status.overview import GenerationStatus
 from tandem.sink.process import log
 
@@ -29,6 +32,11 @@ _UNKNOWN: Final = "–"  # noqa: RUF001 (an en dash, as tables have it)
 def page(shown: Content) -> str:
     """Return the page that an instance serves; it reloads itself."""
     return _draw(shown, script=_script(), policy="")
+
+
+def topics(shown: TopicPage) -> str:
+    """Return the page of topics."""
+    return _draw(shown, script=_script(), policy="", template="topics.html")
 
 
 def report(shown: Content) -> str:
@@ -47,26 +55,31 @@ def policy() -> str:
             "connect-src 'self'",
             "img-src data:",
             "base-uri 'none'",
-            "form-action 'none'",
+            "form-action 'self'",
             "frame-ancestors 'none'",
         )
     )
 
 
-def _draw(shown: Content, *, script: str, policy: str) -> str:
-    text = _template().render(
-        page=shown,
-        does=_DOES,
-        few=FEW,
-        style=Markup(_style()),  # noqa: S704 (a file of this package)
-        script=Markup(script),  # noqa: S704 (likewise)
-        policy=policy,
+def _draw(shown: Content | TopicPage, *, script: str, policy: str, template: str = "page.html") -> str:
+    text = (
+        _templates()
+        .get_template(template)
+        .render(
+            page=shown,
+            does=_DOES,
+            few=FEW,
+            point_columns=POINT_COLUMNS,
+            style=Markup(_style()),  # noqa: S704 (a file of this package)
+            script=Markup(script),  # noqa: S704 (likewise)
+            policy=policy,
+        )
     )
     return text.lstrip() + "\n"
 
 
 @cache
-def _template() -> jinja2.Template:
+def _templates() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("tandem.controller.http.page", ""),
         autoescape=True,
@@ -83,10 +96,12 @@ def _template() -> jinja2.Template:
         "heard": heard,
         "margin": _margin,
         "marked": _marked,
+        "points": point_rows,
+        "quoted": shlex.quote,
         "size": size,
         "stamp": _stamp,
     }
-    return environment.get_template("page.html")
+    return environment
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 (whatever the template prints)

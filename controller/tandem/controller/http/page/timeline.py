@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -35,6 +35,7 @@ class GenerationSpan(StrEnum):
     ACTIVE = "Active"
     SEALED = "sealed"
     KEPT = "kept in part"
+    SILENT = "nobody appends"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +91,18 @@ class Timeline:
     told: tuple[str, ...]
 
 
-def timeline(turns: Sequence[Turn], instances: Sequence[str], now: datetime) -> Timeline | None:
-    """Return the time line of these turns up to `now`, None if there are none."""
+def timeline(
+    turns: Sequence[Turn],
+    instances: Sequence[str],
+    now: datetime,
+    *,
+    silent_since: Mapping[str, datetime] | None = None,
+) -> Timeline | None:
+    """Return the time line of these turns up to `now`, None if there are none.
+
+    `silent_since` has the instances that are dead: nothing of theirs is shown as going on after that moment.
+    """
+    silent = silent_since or {}
     if not turns:
         return None
     turns = sorted(turns, key=lambda turn: turn.generation)
@@ -111,11 +122,11 @@ def timeline(turns: Sequence[Turn], instances: Sequence[str], now: datetime) -> 
             for name, rows in rows_of.items()
             for row, its in enumerate(rows)
             for turn in its
-            for bar in _bars(turn, lanes[name].y + BAR_PX * row, scale)
+            for bar in _bars(turn, lanes[name].y + BAR_PX * row, scale, silent.get(name))
         ),
         handovers=tuple(_handovers(turns, scale)),
         ticks=tuple(_ticks(scale)),
-        told=tuple(_told(turn, now) for turn in turns),
+        told=tuple(_told(turn, now, silent.get(turn.instance)) for turn in turns),
     )
 
 
@@ -145,11 +156,13 @@ class _Scale:
         return round(100 * min(1.0, max(0.0, share)), 2)
 
 
-def _bars(turn: Turn, y: int, scale: _Scale) -> Iterator[Bar]:
+def _bars(turn: Turn, y: int, scale: _Scale, silent: datetime | None) -> Iterator[Bar]:
     until = turn.ended_at or scale.end
+    last = _last_at_work(turn, until, silent)
     moments = (
-        (GenerationSpan.READING, turn.claimed_at, turn.completed_at or until),
-        (GenerationSpan.ACTIVE, turn.completed_at, turn.sealed_at or until),
+        (GenerationSpan.READING, turn.claimed_at, turn.completed_at or last),
+        (GenerationSpan.ACTIVE, turn.completed_at, turn.sealed_at or last),
+        (GenerationSpan.SILENT, last if last < until else None, until),
         (GenerationSpan.SEALED, turn.sealed_at, until),
         (GenerationSpan.KEPT, turn.ended_at if turn.state is not None else None, scale.end),
     )
@@ -167,6 +180,13 @@ def _bars(turn: Turn, y: int, scale: _Scale) -> Iterator[Bar]:
             tainted=turn.tainted and stretch is GenerationSpan.ACTIVE,
             told=f"generation {turn.generation} of {turn.instance}: {stretch.value} for {duration(end - begin)}",
         )
+
+
+def _last_at_work(turn: Turn, until: datetime, silent: datetime | None) -> datetime:
+    """Return up to when an open generation was worked on: `until`, unless its owner is dead."""
+    if silent is None or turn.sealed_at is not None or turn.ended_at is not None:
+        return until
+    return min(until, max(silent, turn.completed_at or turn.claimed_at))
 
 
 def _label(turn: Turn, stretch: GenerationSpan, width: float) -> str:
@@ -198,13 +218,16 @@ def _ticks(scale: _Scale) -> Iterator[AxisTick]:
         moment += step
 
 
-def _told(turn: Turn, now: datetime) -> str:
+def _told(turn: Turn, now: datetime, silent: datetime | None) -> str:
+    last = _last_at_work(turn, now, silent)
     parts = [f"generation {turn.generation} of {turn.instance}: claimed {turn.claimed_at:%Y-%m-%d %H:%M:%S}Z"]
     if turn.completed_at is None:
-        parts.append("never complete" if turn.ended_at else f"reading for {duration(now - turn.claimed_at)}")
+        parts.append("never complete" if turn.ended_at else f"reading for {duration(last - turn.claimed_at)}")
     else:
         parts.append(f"complete after {duration(turn.completed_at - turn.claimed_at)}")
-        parts.append(f"Active for {duration((turn.sealed_at or now) - turn.completed_at)}")
+        parts.append(f"Active for {duration((turn.sealed_at or last) - turn.completed_at)}")
+    if last < now:
+        parts.append(f"its instance silent for {duration(now - last)}")
     if turn.tainted:
         parts.append("tainted")
     if turn.sealed_at is not None:

@@ -61,8 +61,10 @@ def heard(chains: MemoryStore, a: str = "Active", b: str | None = "Passive", **d
 def shown(seen: PairView, **more: object) -> Content:
     """The content as an instance puts it together."""
     turns = [turn_of(generation) for generation in seen.generations if generation.seq]
+    freshness = more.pop("freshness", ())
     fields: dict[str, object] = {"me": "a", "turns": turns, "ran": dict.fromkeys(JobKind), **more}
-    return content(overview(seen), **fields)  # type: ignore[arg-type]  # names of its arguments
+    found = content(overview(seen), **fields)  # type: ignore[arg-type]  # names of its arguments
+    return replace(found, freshness=freshness)  # type: ignore[arg-type]  # as above
 
 
 def drawn(seen: PairView, **more: object) -> Page:

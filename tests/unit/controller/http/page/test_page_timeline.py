@@ -171,3 +171,23 @@ def test_a_label_fits_its_bar() -> None:
     assert narrow is not None
     assert [bar.label for bar in wide.bars if bar.label] == ["1 tainted", "2 tainted"]
     assert [bar.label for bar in narrow.bars if bar.label] == ["1 tainted", "2"]
+
+
+def test_a_dead_instance_appends_nothing() -> None:
+    """From when it was heard last, nobody works on its generation; what was sealed is sealed."""
+    turns = [turn(1, "a", 0, 1, 4), turn(2, "b", 3, 4), turn(3, "a", 9)]
+    line = timeline(turns, ["a", "b"], START + timedelta(hours=10), silent_since={"b": START + timedelta(hours=8)})
+    assert line is not None
+    of_b = [bar for bar in line.bars if bar.y == line.lanes[1].y]
+    assert [(bar.stretch, bar.x, bar.width) for bar in of_b] == [
+        (GenerationSpan.READING, 30, 10),
+        (GenerationSpan.ACTIVE, 40, 40),
+        (GenerationSpan.SILENT, 80, 20),
+    ]
+    assert GenerationSpan.SILENT not in {bar.stretch for bar in line.bars if bar not in of_b}
+    assert line.told[1].endswith("complete after 1h, Active for 4h, its instance silent for 2h")
+    dead = timeline(turns, ["a", "b"], START + timedelta(hours=10), silent_since={"a": START + timedelta(hours=2)})
+    assert dead is not None
+    assert dead.told[0].endswith("Active for 3h, sealed"), "it was sealed later"
+    (silent,) = (bar for bar in dead.bars if bar.stretch is GenerationSpan.SILENT)
+    assert (silent.x, silent.width) == (90, 10), "claimed by a process that was not heard"

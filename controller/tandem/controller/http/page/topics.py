@@ -1,0 +1,105 @@
+"""The page of topics: a search over all topics of the generation that takes records, or one topic's partitions."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+from urllib.parse import parse_qs
+
+from tandem.controller.http.page.content import ROWS, Content, Partitions, margin_of, worst_partitions
+from tandem.controller.status.overview import PositionStatus
+
+_LONGEST: Final = 249
+"""The most characters that a topic's name has; a longer search finds nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRow:
+    """One topic in one generation: sums over its partitions, and the least tombstone margin in seconds.
+
+    `wrong` is the number of partitions that are tainted, or read too late. `lag` is None where it is not known.
+    """
+
+    topic: str
+    partitions: int
+    read_through: int
+    lag: int | None
+    held_back: int
+    margin_s: float | None
+    wrong: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicPage:
+    """The topics whose names contain `search`, worst first, or `chosen` with its partitions.
+
+    `found` counts all that match, of which `rows` are at most fifty.
+    """
+
+    pair: str
+    at: datetime | None
+    generation: int | None
+    search: str
+    found: int
+    rows: tuple[TopicRow, ...]
+    chosen: str | None = None
+    partitions: Partitions | None = None
+
+
+def topic_page(shown: Content, query: str) -> TopicPage:
+    """Return the page for a query: `q` is a part of a name, in whatever case, `topic` the whole name of one."""
+    asked = parse_qs(query[: 4 * _LONGEST], max_num_fields=8)
+    search = asked.get("q", [""])[0].strip()
+    chosen = asked.get("topic", [None])[0]
+    active = shown.active
+    positions: dict[str, list[PositionStatus]] = {}
+    for one in () if active is None else active.positions:
+        positions.setdefault(one.topic, []).append(one)
+    matching = {name: its for name, its in positions.items() if search.casefold() in name.casefold()}
+    rows = [_row(name, its) for name, its in matching.items()]
+    return TopicPage(
+        pair=shown.pair,
+        at=None if shown.found is None else shown.found.at,
+        generation=None if active is None else active.number,
+        search=search,
+        found=len(rows),
+        rows=tuple(heapq.nsmallest(ROWS, rows, key=_worst_first)),
+        chosen=chosen,
+        partitions=(
+            None if active is None or chosen not in positions else worst_partitions(active.number, positions[chosen])
+        ),
+    )
+
+
+def _row(topic: str, positions: Sequence[PositionStatus]) -> TopicRow:
+    margins = [one.tombstone_margin_s for one in positions if one.tombstone_margin_s is not None]
+    return TopicRow(
+        topic=topic,
+        partitions=len(positions),
+        read_through=sum(one.complete for one in positions),
+        lag=_sum(one.lag for one in positions),
+        held_back=sum(one.held_back for one in positions),
+        margin_s=min(margins, default=None),
+        wrong=sum(one.tainted_from is not None or margin_of(one) <= 0 for one in positions),
+    )
+
+
+def _sum(values: Iterable[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _worst_first(one: TopicRow) -> tuple[object, ...]:
+    unread = one.partitions - one.read_through
+    return (
+        -one.wrong,
+        not one.held_back,
+        -unread,
+        -(one.lag or 0),
+        math.inf if one.margin_s is None else one.margin_s,
+        one.topic,
+    )
