@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from tandem.sink.store.object_store import ObjectInfo, ObjectMissingError, PutResult, UploadInfo, check_size
+from tandem.sink.store.contract.object_store import ObjectInfo, ObjectMissingError, PutResult, UploadInfo, check_size
 
 _PAGE = 1000
 

@@ -39,6 +39,8 @@ _LETTERS: Final = {
     "sink/tandem/sink": "B",
     "sink/tandem/sink/kafka": "K",
     "sink/tandem/sink/store": "S",
+    "sink/tandem/sink/store/encrypted_objects.py": "N",
+    "sink/tandem/sink/aws": "S",
     "sink/tandem/sink/encryption": "N",
     "spark_jobs": "P",
     "spark_jobs/tandem/spark_jobs/restore": "R",

@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from bench.measured import measured, report
 from tandem.backup_avro.record.current import SCHEMA_JSON
-from tandem.sink.kafka.fetch.events import Fetched
+from tandem.sink.kafka.events import Fetched
 from tandem.sink.kafka.fetch.fetcher import RawFetcher
 from tandem.sink.kafka.wire.batch_bounds import end_of
 

@@ -18,9 +18,9 @@ from bench.measured import KEY, measured, report, tree_peak_mb
 from tandem.backup_avro.chain.entries import Entry, EntryKind, Opening
 from tandem.controller.config import Config
 from tandem.controller.config.derived_settings import store_of
-from tandem.controller.instance.guarded_cluster import GuardedCluster
 from tandem.controller.instance.wiring import pipeline_policy_of, workers_of
 from tandem.controller.process import memory_allocator
+from tandem.controller.watch.guarded_cluster import GuardedCluster
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.kafka.fetch.fetcher import RawFetcher
 from tandem.sink.pipeline import Pipeline

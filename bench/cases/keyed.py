@@ -37,13 +37,13 @@ from tandem.backup_avro.record.current import Record, TimestampType, encode
 from tandem.backup_avro.selection.restorable_state import Slice
 from tandem.spark_jobs.reading.object_reader import StoreAddress
 from tandem.spark_jobs.restore.ambiguous_keys import refuse_ambiguous_keys
-from tandem.spark_jobs.restore.load.load_task import LoadTask, SourcePartition
-from tandem.spark_jobs.restore.load.newest_by_key import Winners, load_by_key
-from tandem.spark_jobs.restore.load.newest_records import newest_offsets
-from tandem.spark_jobs.restore.load.record_stream import GivenUnits, RecordShaper
 from tandem.spark_jobs.restore.merge_source import MergePlan, MergeSource, MergeTopic
-from tandem.spark_jobs.restore.plan.partitioner import Partitioner
-from tandem.spark_jobs.restore.plan.record_changes import RecordChanges
+from tandem.spark_jobs.restore.records.load_task import LoadTask, SourcePartition
+from tandem.spark_jobs.restore.records.newest_by_key import Winners, load_by_key
+from tandem.spark_jobs.restore.records.newest_records import newest_offsets
+from tandem.spark_jobs.restore.records.partitioner import Partitioner
+from tandem.spark_jobs.restore.records.record_changes import RecordChanges
+from tandem.spark_jobs.restore.records.record_stream import GivenUnits, RecordShaper
 from tandem.spark_jobs.restore.sorted_load import LoadCalls, load_sorted
 from tandem.spark_jobs.retention.sweep import sweep_all
 from tandem.spark_jobs.retention.sweep_by_key import sweep_by_key

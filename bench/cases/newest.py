@@ -14,9 +14,9 @@ from dataclasses import replace
 from bench.measured import measured, report
 from tandem.backup_avro.record.current import Record, TimestampType, encode
 from tandem.spark_jobs.reading.object_reader import Body
-from tandem.spark_jobs.restore.load.newest_records import newest_offsets
-from tandem.spark_jobs.restore.load.record_stream import RecordShaper
-from tandem.spark_jobs.restore.plan.record_changes import RecordChanges
+from tandem.spark_jobs.restore.records.newest_records import newest_offsets
+from tandem.spark_jobs.restore.records.record_changes import RecordChanges
+from tandem.spark_jobs.restore.records.record_stream import RecordShaper
 
 _MILLION = 1_000_000
 _BLOCK = 2000

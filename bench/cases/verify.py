@@ -13,8 +13,8 @@ import time
 from bench.measured import measured, reading, report
 from tandem.backup_avro.record.container import decompress, iter_blocks
 from tandem.sink.encryption.key_ring import keys_of
-from tandem.sink.encryption.objects import open_object
 from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.encrypted_objects import open_object
 from tandem.spark_jobs.reading.object_reader import StoreAddress, open_container
 from tandem.spark_jobs.verify.verify_plan import check_object, plan_objects
 

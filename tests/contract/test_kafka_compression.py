@@ -18,7 +18,7 @@ from tandem.backup_avro.errors import DamagedError
 from tandem.backup_avro.record.current import Record, decode_body
 from tandem.controller.sandbox.jars import find_java, kafka_jars
 from tandem.controller.sandbox.kafka import KafkaServer
-from tandem.sink.kafka.fetch.events import Fetched
+from tandem.sink.kafka.events import Fetched
 from tandem.sink.kafka.fetch.fetcher import RawFetcher
 from tandem.sink.transcode.implementation_choice import best_transcoder
 from tandem.sink.transcode.plain_transcoder import ReferenceTranscoder

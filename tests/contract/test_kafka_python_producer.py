@@ -1,4 +1,4 @@
-"""What tandem.spark_jobs.restore.load.batch_producer relies on inside kafka-python's producer, on a real broker."""
+"""What tandem.spark_jobs.restore.progress.batch_producer relies on inside kafka-python's producer, on a real broker."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from tandem.sink.transcode.avro_to_batch import build_batches
 from tandem.sink.transcode.batch import Compression
 from tandem.sink.transcode.body_operations import BuiltBatch
 from tandem.spark_jobs.restore.lease.fencing import fence
-from tandem.spark_jobs.restore.load import batch_producer
-from tandem.spark_jobs.restore.load.batch_producer import (
+from tandem.spark_jobs.restore.progress import batch_producer
+from tandem.spark_jobs.restore.progress.batch_producer import (
     BatchProducer,
     FencedError,
     ProduceError,

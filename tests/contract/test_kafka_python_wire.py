@@ -17,9 +17,9 @@ from kafka.protocol.consumer import (
 )
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
-from tandem.sink.kafka.fetch.events import TopicPartition
-from tandem.sink.kafka.fetch.sessions import FetchPlan, FetchSession, PartitionRequest
+from tandem.sink.kafka.events import TopicPartition
 from tandem.sink.kafka.wire import connections, requests
+from tandem.sink.kafka.wire.sessions import FetchPlan, FetchSession, PartitionRequest
 
 ID = UUID("12345678-1234-5678-1234-567812345678")
 TP = TopicPartition("t", 3)

@@ -26,7 +26,7 @@ from tandem.sink.store.chain import checkpoints, pins
 from tandem.sink.store.chain.pauses import PauseReader
 from tandem.sink.store.chain.releases import ReleaseReader
 from tandem.spark_jobs.restore.groups import restore_groups
-from tandem.spark_jobs.restore.restore_record import RestoreRecord, TaskRecord, TopicRecord
+from tandem.spark_jobs.restore.progress.restore_record import RestoreRecord, TaskRecord, TopicRecord
 
 #: Folders of a pair that hold nothing but small documents; offers lie in those of generations.
 FOLDERS: Final = ("pins", "pauses", "releases", "checkpoints", "restores", "results")

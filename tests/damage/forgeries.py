@@ -25,9 +25,9 @@ from tandem.backup_avro.chain.signatures import Signer, unseal
 from tandem.backup_avro.record import chunk_cipher
 from tandem.sink.encryption.encryption_settings import UNENCRYPTED, KeySettings
 from tandem.sink.encryption.key_ring import KeyRing
-from tandem.sink.encryption.objects import part_hashes
 from tandem.sink.store import StoreAccess
 from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.encrypted_objects import part_hashes
 
 OTHER = "other"
 _GENERATIONS = (1, 2, 3)

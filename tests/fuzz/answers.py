@@ -25,7 +25,7 @@ from fuzz.surface import Surface
 from tandem.backup_avro.record.envelope import DATA_KEY_SIZE, LONGEST_WRAPPING_KEY
 from tandem.sink.encryption import kms
 from tandem.sink.store import ObjectStore, StoreAccess, UploadInfo, open_store
-from tandem.sink.store.object_keys import is_key
+from tandem.sink.store.contract.object_keys import is_key
 
 _MOST: Final = 4096
 _LENGTH: Final = re.compile(rb"(?i)(?<=content-length: )[^\r]*")

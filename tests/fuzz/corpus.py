@@ -22,9 +22,12 @@ from tandem.backup_avro.record.container import decode_header, decompress, iter_
 from tandem.backup_avro.record.current import SCHEMA_JSON
 from tandem.sink.store.chain import pins
 from tandem.sink.store.chain.chain_reader import ChainReader
-from tandem.spark_jobs.restore import restore_record
 from tandem.spark_jobs.restore.groups.group_plan import OffsetBefore, encode_snapshot
-from tandem.spark_jobs.restore.lease.progress import (
+from tandem.spark_jobs.restore.plan import plan_file
+from tandem.spark_jobs.restore.plan.options import RestoreOptions, plan_of
+from tandem.spark_jobs.restore.progress import restore_record
+from tandem.spark_jobs.restore.progress.offset_map import OffsetRow, encode_page
+from tandem.spark_jobs.restore.progress.task_progress import (
     PlanPhase,
     PlanState,
     TargetStrand,
@@ -32,10 +35,7 @@ from tandem.spark_jobs.restore.lease.progress import (
     encode_progress,
     encode_state,
 )
-from tandem.spark_jobs.restore.offset_map import OffsetRow, encode_page
-from tandem.spark_jobs.restore.plan import plan_file
-from tandem.spark_jobs.restore.plan.options import RestoreOptions, plan_of
-from tandem.spark_jobs.restore.plan.record_changes import RecordChanges
+from tandem.spark_jobs.restore.records.record_changes import RecordChanges
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 AT = 1_770_000_000_000

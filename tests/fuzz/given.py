@@ -32,8 +32,8 @@ from tandem.spark_jobs.connector import file_findings
 from tandem.spark_jobs.connector.choose_files import files_to_read
 from tandem.spark_jobs.connector.connector_reader import ConnectorReader
 from tandem.spark_jobs.reading.object_reader import ObjectReader, StoreAddress
+from tandem.spark_jobs.reading.wanted_state import StateRequest
 from tandem.spark_jobs.restore.plan.options import RestoreOptions, plan_of
-from tandem.spark_jobs.state.wanted_state import StateRequest
 from tandem.spark_jobs.verify.verify_objects import missing_heads
 
 # --- a connector's files ----------------------------------------------------------------------------------------------

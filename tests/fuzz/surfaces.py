@@ -38,12 +38,12 @@ from tandem.sink.store.chain import pins
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.transcode.compiled import CompiledTranscoder
 from tandem.sink.transcode.implementation_choice import best_bodies
-from tandem.spark_jobs.datasource.options import parse_options
-from tandem.spark_jobs.restore import offset_map, restore_record
 from tandem.spark_jobs.restore.groups import group_plan
-from tandem.spark_jobs.restore.lease import progress
 from tandem.spark_jobs.restore.plan import plan_file
 from tandem.spark_jobs.restore.plan.options import RestoreOptions, plan_of
+from tandem.spark_jobs.restore.progress import offset_map, restore_record
+from tandem.spark_jobs.restore.progress import task_progress as progress
+from tandem.spark_jobs.state.read_options import parse_options
 
 _LIMIT: Final = 64 << 20
 

@@ -24,8 +24,8 @@ from support.restores.cases import read_all, rows_of
 from tandem.backup_avro.record.current import Record
 from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.sink.store import open_store
-from tandem.spark_jobs.restore.lease.progress import TOPIC
-from tandem.spark_jobs.restore.plan.partitioner import Partitioner, chooser
+from tandem.spark_jobs.restore.progress.task_progress import TOPIC
+from tandem.spark_jobs.restore.records.partitioner import Partitioner, chooser
 
 SOURCES = 4
 _KEYS = 500

@@ -15,13 +15,13 @@ from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.transcode.batch import Compression
 from tandem.spark_jobs.reading.object_reader import StoreAddress
 from tandem.spark_jobs.restore.job import RestoreRequest, restore
-from tandem.spark_jobs.restore.load.load_task import LoadPace
 from tandem.spark_jobs.restore.plan.options import RestoreOptions
-from tandem.spark_jobs.restore.plan.partitioner import Partitioner
 from tandem.spark_jobs.restore.plan.plan import TopicNaming
-from tandem.spark_jobs.restore.plan.record_changes import RecordChanges
-from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
+from tandem.spark_jobs.restore.records.load_task import LoadPace
+from tandem.spark_jobs.restore.records.partitioner import Partitioner
+from tandem.spark_jobs.restore.records.record_changes import RecordChanges
 from tandem.spark_jobs.restore.report import RestoreListener
+from tandem.spark_jobs.restore.target.target_cluster import TargetCluster
 from tandem.spark_jobs.spark.session import session
 
 _MASTER = "local-cluster[2,1,1024]"

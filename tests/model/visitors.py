@@ -15,7 +15,7 @@ from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import EntryKind
 from tandem.backup_avro.errors import RefusedError
 from tandem.sink.store.chain.pins import Pin
-from tandem.sink.store.object_store import ObjectInfo
+from tandem.sink.store.contract.object_store import ObjectInfo
 from tandem.spark_jobs.restore.prepare import prepare as production
 from tandem.spark_jobs.retention.retention_plan import make_plan
 from tandem.spark_jobs.retention.retention_steps import RetentionAction, StoreObservation

@@ -6,7 +6,7 @@ from planted.mistakes import Mistake
 
 _BY_KEY = "spark_jobs/tandem/spark_jobs/retention/sweep_by_key.py"
 _ROWS = "spark_jobs/tandem/spark_jobs/compaction/keyed_rows.py"
-_NEWEST = "spark_jobs/tandem/spark_jobs/restore/load/newest_by_key.py"
+_NEWEST = "spark_jobs/tandem/spark_jobs/restore/records/newest_by_key.py"
 _COMPARE = "spark_jobs/tandem/spark_jobs/verify/compare_by_key.py"
 
 MISTAKES: tuple[Mistake, ...] = (
@@ -140,7 +140,7 @@ MISTAKES: tuple[Mistake, ...] = (
     ),
     Mistake(
         name="newest by a shuffle: an offset has the bit of its neighbour",
-        file="spark_jobs/tandem/spark_jobs/restore/load/newest_records.py",
+        file="spark_jobs/tandem/spark_jobs/restore/records/newest_records.py",
         old="            return bool(self._bits[at][place >> 3] >> (place & 7) & 1)\n",
         new="            return bool(self._bits[at][place >> 3] >> (~place & 7) & 1)\n",
     ),

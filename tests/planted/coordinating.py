@@ -103,7 +103,7 @@ MISTAKES: tuple[Mistake, ...] = (
     ),
     Mistake(
         name="each hint has all checkpoints looked at",
-        file="controller/tandem/controller/instance/checkpoint_keeper.py",
+        file="controller/tandem/controller/watch/checkpoint_keeper.py",
         old="        if not rested and (hints == self._hints or not self._hurries.take_token(now_mono)):\n",
         new="        if not rested and hints == self._hints:\n",
     ),

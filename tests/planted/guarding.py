@@ -156,7 +156,7 @@ MISTAKES: tuple[Mistake, ...] = (
     ),
     Mistake(
         name="loss signs: a state is compared with itself",
-        file="controller/tandem/controller/instance/store_watch.py",
+        file="controller/tandem/controller/watch/store_watch.py",
         old="        generations, grown, before = [], set(), dict(self._snapshots)\n",
         new="        generations, grown, before = [], set(), self._snapshots\n",
     ),

@@ -19,7 +19,7 @@ MISTAKES: tuple[Mistake, ...] = (
     ),
     Mistake(
         name="limits that a cluster does not know are set",
-        file="spark_jobs/tandem/spark_jobs/restore/prepare/timestamp_limits.py",
+        file="spark_jobs/tandem/spark_jobs/restore/plan/timestamp_limits.py",
         old="if key not in LIMITS or key in known or value not in {None, NONE}",
         new="if key not in LIMITS or known is not None",
     ),

@@ -71,7 +71,7 @@ MISTAKES = (
     ),
     Mistake(
         name="a gap at head is no taint",
-        file="sink/tandem/sink/read/tombstone_guarantee.py",
+        file="sink/tandem/sink/read/progress/tombstone_guarantee.py",
         old=" or gap_s <= longest_gap_s(retention_s):\n",
         new=" or gap_s <= longest_gap_s(retention_s) * 1000:\n",
     ),
@@ -83,7 +83,7 @@ MISTAKES = (
     ),
     Mistake(
         name="a slow chunk counts",
-        file="sink/tandem/sink/read/scan/plan.py",
+        file="sink/tandem/sink/read/progress/scan_plan.py",
         old="        if took > self.limit_s:\n",
         new="        if took > self.limit_s * 1000:\n",
     ),
@@ -119,7 +119,7 @@ MISTAKES = (
     ),
     Mistake(
         name="what was cut off is read over",
-        file="sink/tandem/sink/read/partition_progress.py",
+        file="sink/tandem/sink/read/progress/partition_progress.py",
         old="        self.frozen = True\n",
         new="        self.frozen = False\n",
     ),
@@ -203,7 +203,7 @@ MISTAKES = (
     ),
     Mistake(
         name="at head as of the answer, not as of the question",
-        file="sink/tandem/sink/read/partition_progress.py",
+        file="sink/tandem/sink/read/progress/partition_progress.py",
         old="        self.head_mono = requested\n",
         new="        self.head_mono = received\n",
     ),
@@ -221,13 +221,13 @@ MISTAKES = (
     ),
     Mistake(
         name="the scan goes from low to high",
-        file="sink/tandem/sink/read/scan/plan.py",
+        file="sink/tandem/sink/read/progress/scan_plan.py",
         old="        self._chunk = ScanRange(low=self.lowest(high, self._size), high=high, attempt=attempt)\n",
         new="        self._chunk = ScanRange(low=self._base.start, high=high, attempt=attempt)\n        self.limit_s = 1e9\n",
     ),
     Mistake(
         name="checkpoint: completed without a pin",
-        file="controller/tandem/controller/instance/checkpoint_keeper.py",
+        file="controller/tandem/controller/watch/checkpoint_keeper.py",
         old="        pin = checkpoints.pin_generation(self._store, request, state.number)\n",
         new='        pin = pins.Pin(id="none", generation=state.number, owner="", until=0)\n',
     ),
@@ -263,7 +263,7 @@ MISTAKES = (
     ),
     Mistake(
         name="checkpoint: the brokers are not asked about the logs",
-        file="controller/tandem/controller/instance/checkpoint_keeper.py",
+        file="controller/tandem/controller/watch/checkpoint_keeper.py",
         old="            if same:\n",
         new="            if same or request:\n",
     ),
@@ -383,13 +383,13 @@ MISTAKES = (
     ),
     Mistake(
         name="a journal's parts are read unchecked",
-        file="sink/tandem/sink/encryption/objects.py",
+        file="sink/tandem/sink/store/encrypted_objects.py",
         old="        if found != part.sha256:\n",
         new="        if found != part.sha256 and not item.key:\n",
     ),
     Mistake(
         name="who has the data key is believed",
-        file="sink/tandem/sink/encryption/objects.py",
+        file="sink/tandem/sink/store/encrypted_objects.py",
         old="        if found != part.sha256:\n",
         new="        if found != part.sha256 and item.envelope is None:\n",
     ),
@@ -461,7 +461,7 @@ MISTAKES = (
     ),
     Mistake(
         name="a base goes on with a leader that another one had replaced",
-        file="sink/tandem/sink/read/scan/plan.py",
+        file="sink/tandem/sink/read/progress/scan_plan.py",
         old="        if epoch > base.epoch + 1 and base.epoch >= 0:\n",
         new="        if epoch > base.epoch + 1000 and base.epoch >= 0:\n",
     ),
@@ -473,31 +473,31 @@ MISTAKES = (
     ),
     Mistake(
         name="what an earlier life saw is told by this one's clocks",
-        file="sink/tandem/sink/write/commit_draft.py",
+        file="sink/tandem/sink/commit_draft.py",
         old=" or progress.skew is not None\n",
         new="\n",
     ),
     Mistake(
         name="what was missed is judged by what is promised now",
-        file="sink/tandem/sink/read/partition_progress.py",
+        file="sink/tandem/sink/read/progress/partition_progress.py",
         old="        self.held_to_s = shorter_guarantee(self.held_to_s, retention_s)\n",
         new="        self.held_to_s = retention_s\n",
     ),
     Mistake(
         name="the chain learns of a longer promise before what was missed is judged",
-        file="sink/tandem/sink/write/commit_draft.py",
+        file="sink/tandem/sink/commit_draft.py",
         old="        if settled.issuperset(",
         new="        if settled is not None or settled.issuperset(",
     ),
     Mistake(
         name="what came late is judged by a promise that may have been shorter",
-        file="sink/tandem/sink/write/commit_draft.py",
+        file="sink/tandem/sink/commit_draft.py",
         old="        if now - self._unsure_since < _PATIENCE_S:\n",
         new="        if now - self._unsure_since < 0:\n",
     ),
     Mistake(
         name="what was committed before its base was done is sound",
-        file="sink/tandem/sink/read/partition_progress.py",
+        file="sink/tandem/sink/read/progress/partition_progress.py",
         old="        sound = committed if self._proven else self.scan.base.start\n",
         new="        sound = committed\n",
     ),

@@ -7,7 +7,7 @@ from planted.mistakes import Mistake
 MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="a transaction that the broker aborted for its age is another run's takeover",
-        file="spark_jobs/tandem/spark_jobs/restore/load/batch_producer.py",
+        file="spark_jobs/tandem/spark_jobs/restore/progress/batch_producer.py",
         old="        case ErrorMeaning.FENCED if open_s >= TRANSACTION_TIMEOUT_MS / 1000:\n",
         new="        case ErrorMeaning.FENCED if open_s < 0:\n",
     ),
@@ -55,7 +55,7 @@ MISTAKES: tuple[Mistake, ...] = (
     ),
     Mistake(
         name="what a restore sets while it adds to a topic is recorded as its own config",
-        file="sink/tandem/sink/write/commit_draft.py",
+        file="sink/tandem/sink/commit_draft.py",
         old="            topic = replace(topic, config=own_config(topic.config, known))\n",
         new="            topic = replace(topic)\n",
     ),

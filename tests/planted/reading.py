@@ -13,7 +13,7 @@ MISTAKES: tuple[Mistake, ...] = (
     ),
     Mistake(
         name="groups of a broker that is down are taken for deleted",
-        file="controller/tandem/controller/instance/guarded_cluster.py",
+        file="controller/tandem/controller/watch/guarded_cluster.py",
         old="        if listing.failed:\n",
         new="        if listing.failed and not listing.groups:\n",
     ),
@@ -121,7 +121,7 @@ MISTAKES: tuple[Mistake, ...] = (
     ),
     Mistake(
         name="positions are looked through while the committer adds some",
-        file="sink/tandem/sink/write/commit_draft.py",
+        file="sink/tandem/sink/commit_draft.py",
         old="for key in list(self._state.positions) if key not in read",
         new="for key in self._state.positions if key not in read",
     ),

@@ -46,7 +46,7 @@ MISTAKES: tuple[Mistake, ...] = (
     ),
     Mistake(
         name="heads: an instance forgets a loss at its next look",
-        file="controller/tandem/controller/instance/store_watch.py",
+        file="controller/tandem/controller/watch/store_watch.py",
         old="recalled.compare(self._reader, states) or self._remembered_losses\n",
         new="recalled.compare(self._reader, states)\n",
     ),

@@ -37,7 +37,7 @@ MISTAKES: tuple[Mistake, ...] = (
     ),
     Mistake(
         name="a generation that begins during an append records its settings",
-        file="sink/tandem/sink/write/commit_draft.py",
+        file="sink/tandem/sink/commit_draft.py",
         old="before.config if before is not None else self._known_elsewhere(topic.topic_id)\n",
         new="before.config if before is not None else topic.config\n",
     ),
@@ -115,7 +115,7 @@ MISTAKES: tuple[Mistake, ...] = (
     ),
     Mistake(
         name="the last record of a partition goes into the last transaction",
-        file="spark_jobs/tandem/spark_jobs/restore/load/record_stream.py",
+        file="spark_jobs/tandem/spark_jobs/restore/records/record_stream.py",
         old="            first, self.last = _without_last(waiting[0])\n",
         new="            first = waiting[0]\n",
     ),
@@ -199,7 +199,7 @@ MISTAKES: tuple[Mistake, ...] = (
     ),
     Mistake(
         name="a pair backs up what its own restores create",
-        file="controller/tandem/controller/instance/guarded_cluster.py",
+        file="controller/tandem/controller/watch/guarded_cluster.py",
         old="not {info.topic_id, ANY}.isdisjoint(known.get(info.name, ()))",
         new="info.name in known and ANY not in known[info.name] and not info.topic_id",
     ),
@@ -223,7 +223,7 @@ MISTAKES: tuple[Mistake, ...] = (
     ),
     Mistake(
         name="a rate is divided by the cores that are there when the load begins",
-        file="spark_jobs/tandem/spark_jobs/restore/load/load_task.py",
+        file="spark_jobs/tandem/spark_jobs/restore/records/load_task.py",
         old="    count = max(1, min(len(tasks), max(slots, math.ceil(rate / _FASTEST))))\n",
         new="    count = len(tasks)\n    rate = rate * count / max(1, min(count, slots))\n",
     ),

@@ -104,7 +104,7 @@ MISTAKES: tuple[Mistake, ...] = (
     ),
     Mistake(
         name="a topic that was adopted stays left out",
-        file="controller/tandem/controller/instance/guarded_cluster.py",
+        file="controller/tandem/controller/watch/guarded_cluster.py",
         old="        again = self._calls % _LOOK_AGAIN == 0\n",
         new="        again = self._calls % _LOOK_AGAIN < 0\n",
     ),

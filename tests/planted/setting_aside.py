@@ -91,7 +91,7 @@ MISTAKES: tuple[Mistake, ...] = (
     ),
     Mistake(
         name="the newest of each key takes twice the memory",
-        file="spark_jobs/tandem/spark_jobs/restore/load/newest_records.py",
+        file="spark_jobs/tandem/spark_jobs/restore/records/newest_records.py",
         old="    del columns  # the digests are not needed any more, and are two thirds of it\n",
         new="    columns = [half[order] for half in columns]\n",
     ),

@@ -16,7 +16,7 @@ from tandem.backup_avro.documents.coordination_message import CoordinationMessag
 from tandem.controller.coordination.topic_reader import NoTopicError
 from tandem.sink.kafka.cluster.admin import TopicInfo, UnknownTopicError
 from tandem.sink.kafka.errors.cluster_errors import ClusterTransientError
-from tandem.sink.kafka.fetch.events import TopicPartition
+from tandem.sink.kafka.events import TopicPartition
 
 CLUSTER_ID = "simulated"
 

@@ -13,8 +13,7 @@ from tandem.backup_avro.chain.entries import RecordHash, Topic
 from tandem.backup_avro.errors import DamagedError
 from tandem.sink.kafka.cluster.guarded_topics import DeniedTopic, GroupPositions, GuardedTopics
 from tandem.sink.kafka.errors.cluster_errors import ClusterDeniedError, ClusterTransientError, ClusterUnreachableError
-from tandem.sink.kafka.fetch.empty_answers import SECONDS, EmptyAnswers, EmptyRange
-from tandem.sink.kafka.fetch.events import (
+from tandem.sink.kafka.events import (
     AtHead,
     Evidence,
     FaultKind,
@@ -24,6 +23,7 @@ from tandem.sink.kafka.fetch.events import (
     LogPlace,
     TopicPartition,
 )
+from tandem.sink.kafka.fetch.empty_answers import SECONDS, EmptyAnswers, EmptyRange
 from tandem.sink.transcode.transcoder_result import Segment, Transcoded
 
 _RECORD = struct.Struct(">qiiq")
@@ -456,7 +456,7 @@ def _received(event: Event, now: float) -> Event:
 
 
 class Admin:
-    """The cluster as `controller.instance.guarded_cluster.GuardedCluster` shows it."""
+    """The cluster as `controller.watch.guarded_cluster.GuardedCluster` shows it."""
 
     def __init__(self, cluster: Cluster, network: Network) -> None:
         self._cluster = cluster

@@ -26,8 +26,8 @@ from tandem.backup_avro.selection.one_history import Records
 from tandem.backup_avro.selection.restorable_state import PartitionSelection
 from tandem.backup_avro.selection.state_as_of import select_as_of
 from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.spark_jobs.reading.wanted_state import FoundState, StateRequest
 from tandem.spark_jobs.state.find_state import moment
-from tandem.spark_jobs.state.wanted_state import FoundState, StateRequest
 
 _SHARE = 0.5
 """Of the handovers that are looked at: each takes a few milliseconds."""

@@ -10,7 +10,7 @@ from typing import Any
 from simulation.log import Partition
 from simulation.runtime import Event, Process, Runtime
 from tandem.sink.kafka.errors.cluster_errors import ClusterUnreachableError
-from tandem.sink.store.object_store import StoreDeniedError, StoreTransientError
+from tandem.sink.store.contract.object_store import StoreDeniedError, StoreTransientError
 
 _ANSWER_S = 2.0
 

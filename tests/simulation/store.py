@@ -13,7 +13,7 @@ from typing import Any
 
 from simulation.network import Network
 from simulation.runtime import EPOCH_S, Runtime
-from tandem.sink.store.object_store import (
+from tandem.sink.store.contract.object_store import (
     ObjectInfo,
     ObjectMissingError,
     PutResult,

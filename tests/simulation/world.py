@@ -33,9 +33,9 @@ from tandem.backup_avro.errors import TandemError
 from tandem.backup_avro.selection import completion, coverage
 from tandem.controller.config import Config
 from tandem.controller.coordination.peer_state import PeerState
-from tandem.controller.instance.guarded_cluster import as_guarded
 from tandem.controller.instance.loop import Instance
 from tandem.controller.instance.start import InstanceParts
+from tandem.controller.watch.guarded_cluster import as_guarded
 from tandem.sink.kafka.cluster.guarded_topics import GuardedTopics
 from tandem.sink.process.meters import NOBODY, Meters
 from tandem.sink.store.chain.chain_reader import ChainReader

@@ -21,10 +21,11 @@ from tandem.backup_avro.chain.entries import Base, PartitionKey
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.record.container import Codec
 from tandem.backup_avro.selection.last_records import PartitionCopy, partition_copies
+from tandem.sink.commit_draft import CommitDrafter
 from tandem.sink.encryption.key_ring import keys_of
 from tandem.sink.encryption.record_keys import RecordKeys
 from tandem.sink.kafka.cluster.guarded_topics import DELETE_RETENTION, ClusterView, expires, tombstone_guarantee_s
-from tandem.sink.kafka.fetch.events import TopicPartition
+from tandem.sink.kafka.events import TopicPartition
 from tandem.sink.pipeline_report import Phase, PipelineReport
 from tandem.sink.process import clock
 from tandem.sink.process.memory_budget import MemoryBudget
@@ -32,12 +33,13 @@ from tandem.sink.process.meters import NOBODY, Meters
 from tandem.sink.process.resource_limits import resource_shortage
 from tandem.sink.read.backpressure import PATIENCE_S, Backpressure
 from tandem.sink.read.new_partitions import NewPartition, NewPartitions
-from tandem.sink.read.partition_progress import PartitionProgress
+from tandem.sink.read.progress.partition_progress import PartitionProgress
+from tandem.sink.read.progress.reading_progress import PartitionReading, partition_reading
+from tandem.sink.read.progress.scan_plan import ScanPlan
+from tandem.sink.read.progress.tombstone_guarantee import SHORTEST_RETENTION_S, away_s, shorter_guarantee
 from tandem.sink.read.reader_context import FetchSource, ReaderContext
-from tandem.sink.read.reading_progress import PartitionReading, partition_reading
 from tandem.sink.read.scan.accept_ranges import RangeAcceptor
 from tandem.sink.read.scan.local_ranges import LocalRanges
-from tandem.sink.read.scan.plan import ScanPlan
 from tandem.sink.read.scan.range_tasks import RangeSizes
 from tandem.sink.read.scan.range_time_limit import range_time_limit
 from tandem.sink.read.scan.scan_lane import RangeBackEnd, ScanLane
@@ -45,12 +47,10 @@ from tandem.sink.read.scan.spark_ranges import SparkRanges
 from tandem.sink.read.scan.worker_ranges import RangeWorkers, WorkerRanges
 from tandem.sink.read.survey import ClusterSurvey, ClusterSurveyor
 from tandem.sink.read.tail import TailReader, held_back
-from tandem.sink.read.tombstone_guarantee import SHORTEST_RETENTION_S, away_s, shorter_guarantee
 from tandem.sink.store.chain.chain_writer import ChainWriter, now_ms
-from tandem.sink.store.object_store import ObjectStore
+from tandem.sink.store.contract.object_store import ObjectStore
 from tandem.sink.transcode.transcoder_result import OUTPUT_LIMIT, Transcoder
 from tandem.sink.write.commit import CommitResult, Committer, Task
-from tandem.sink.write.commit_draft import CommitDrafter
 from tandem.sink.write.confirm import ObjectLoss
 from tandem.sink.write.merge import Merger
 from tandem.sink.write.merge_plan import MergeRules

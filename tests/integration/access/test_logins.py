@@ -39,10 +39,10 @@ from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.reading.object_reader import StoreAddress
 from tandem.spark_jobs.restore.groups.target_groups import TargetGroups
 from tandem.spark_jobs.restore.job import RestoreRequest, restore
-from tandem.spark_jobs.restore.load.batch_producer import BatchProducer
 from tandem.spark_jobs.restore.plan.options import RestoreOptions
 from tandem.spark_jobs.restore.plan.plan import TopicNaming
-from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
+from tandem.spark_jobs.restore.progress.batch_producer import BatchProducer
+from tandem.spark_jobs.restore.target.target_cluster import TargetCluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

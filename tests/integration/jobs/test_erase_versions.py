@@ -13,7 +13,7 @@ from support.pairs.instances import store_settings
 
 from tandem.controller.sandbox.s3 import S3Server
 from tandem.sink.store.chain.chain_reader import ChainReader
-from tandem.sink.store.former_versions import versions_of
+from tandem.sink.store.contract.former_versions import versions_of
 from tandem.spark_jobs.erasure.erase_object import SearchedKeys
 from tandem.spark_jobs.erasure.erasure_job import ErasureJob
 from tandem.spark_jobs.reading.object_reader import StoreAddress

@@ -25,7 +25,7 @@ from tandem.spark_jobs.restore.job import RestoreRequest, restore
 from tandem.spark_jobs.restore.plan.options import RestoreOptions
 from tandem.spark_jobs.restore.plan.plan import TopicNaming
 from tandem.spark_jobs.restore.prepare.prepare import prepare_restore
-from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
+from tandem.spark_jobs.restore.target.target_cluster import TargetCluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -22,14 +22,14 @@ from tandem.backup_avro.record.envelope import is_encrypted
 from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.sink.encryption.errors import MissingKeyError
 from tandem.sink.store.chain.chain_reader import ChainReader
-from tandem.spark_jobs.datasource.options import store_options
 from tandem.spark_jobs.reading.object_reader import StoreAddress
 from tandem.spark_jobs.restore.job import RestoreRequest, restore
 from tandem.spark_jobs.restore.plan.options import RestoreOptions
 from tandem.spark_jobs.restore.plan.plan import TopicNaming
-from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
+from tandem.spark_jobs.restore.target.target_cluster import TargetCluster
 from tandem.spark_jobs.retention.sweep import sweeper
 from tandem.spark_jobs.retention.sweep_plan import SweepRules
+from tandem.spark_jobs.state.read_options import store_options
 from tandem.spark_jobs.verify.verify_objects import VerifyRequest, verify_objects
 
 if TYPE_CHECKING:

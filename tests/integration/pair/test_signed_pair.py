@@ -34,7 +34,7 @@ from tandem.spark_jobs.reading.object_reader import StoreAddress
 from tandem.spark_jobs.restore.job import RestoreRequest, restore
 from tandem.spark_jobs.restore.plan.options import RestoreOptions
 from tandem.spark_jobs.restore.plan.plan import TopicNaming
-from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
+from tandem.spark_jobs.restore.target.target_cluster import TargetCluster
 from tandem.spark_jobs.verify.verify_objects import VerifyRequest, verify_objects
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.store import ObjectStore, open_store
 from tandem.sink.store.chain import outcomes
 from tandem.spark_jobs.restore import job, worker_calls
-from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
+from tandem.spark_jobs.restore.target.target_cluster import TargetCluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

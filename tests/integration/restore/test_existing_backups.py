@@ -25,7 +25,7 @@ from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.controller.sandbox.s3 import S3Server
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.store import ObjectStore, open_store
-from tandem.spark_jobs.restore.plan.partitioner import Partitioner, chooser
+from tandem.spark_jobs.restore.records.partitioner import Partitioner, chooser
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

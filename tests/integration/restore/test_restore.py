@@ -32,15 +32,15 @@ from tandem.sink.store import open_store
 from tandem.sink.store.chain import pins, restore_targets
 from tandem.spark_jobs.datasource.source import FORMAT, register
 from tandem.spark_jobs.restore.check.check_partition import TargetChangedError
-from tandem.spark_jobs.restore.lease.progress import PlanPhase, PlanState
-from tandem.spark_jobs.restore.load.batch_producer import FencedError
 from tandem.spark_jobs.restore.load.load import load_partition
-from tandem.spark_jobs.restore.load.load_task import LoadPace, LoadTask, SourcePartition
 from tandem.spark_jobs.restore.plan.duration import DurationEstimate
 from tandem.spark_jobs.restore.plan.offset_mode import OffsetMode
 from tandem.spark_jobs.restore.plan.options import RestoreOptions
 from tandem.spark_jobs.restore.plan.plan import TopicNaming, transactional_id
 from tandem.spark_jobs.restore.prepare.prepare import describe, prepare_restore
+from tandem.spark_jobs.restore.progress.batch_producer import FencedError
+from tandem.spark_jobs.restore.progress.task_progress import PlanPhase, PlanState
+from tandem.spark_jobs.restore.records.load_task import LoadPace, LoadTask, SourcePartition
 from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]

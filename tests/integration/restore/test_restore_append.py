@@ -18,13 +18,13 @@ from tandem.backup_avro.errors import ConfigError, RefusedError
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.spark_jobs.restore.abandon import abandon
 from tandem.spark_jobs.restore.lease import lease_record, other_restores
-from tandem.spark_jobs.restore.lease import progress as marks
 from tandem.spark_jobs.restore.lease.lease_record import OvertakenError
-from tandem.spark_jobs.restore.lease.progress import LostEndError, PlanPhase, RestoreProgress
-from tandem.spark_jobs.restore.load.load_task import LoadPace
 from tandem.spark_jobs.restore.plan.options import RestoreOptions
 from tandem.spark_jobs.restore.plan.plan import TopicNaming
-from tandem.spark_jobs.restore.plan.record_changes import RecordChanges
+from tandem.spark_jobs.restore.progress import task_progress as marks
+from tandem.spark_jobs.restore.progress.task_progress import LostEndError, PlanPhase, RestoreProgress
+from tandem.spark_jobs.restore.records.load_task import LoadPace
+from tandem.spark_jobs.restore.records.record_changes import RecordChanges
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

@@ -14,14 +14,15 @@ from support.restores.live_topics import backup_of_two, unfinished
 from tandem.backup_avro.errors import ConfigError, RefusedError
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.kafka.errors.cluster_errors import ClusterRequestError, ClusterTransientError
+from tandem.spark_jobs.restore import forget_restores
 from tandem.spark_jobs.restore.abandon import abandon
-from tandem.spark_jobs.restore.lease import forget_restores, other_restores
-from tandem.spark_jobs.restore.lease import progress as marks
+from tandem.spark_jobs.restore.lease import other_restores
 from tandem.spark_jobs.restore.lease.lease_record import OvertakenError
-from tandem.spark_jobs.restore.lease.progress import LostEndError, PlanPhase
 from tandem.spark_jobs.restore.plan.options import RestoreOptions
 from tandem.spark_jobs.restore.plan.plan import RestorePlan, TopicNaming
 from tandem.spark_jobs.restore.prepare.prepare import prepare_restore
+from tandem.spark_jobs.restore.progress import task_progress as marks
+from tandem.spark_jobs.restore.progress.task_progress import LostEndError, PlanPhase
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

@@ -14,9 +14,9 @@ from support.restores.cases import Case
 from tandem.backup_avro.errors import ExitCode
 from tandem.controller.cli.main import run
 from tandem.controller.sandbox.kafka import KafkaServer
-from tandem.spark_jobs.restore.load.load_task import LoadPace
 from tandem.spark_jobs.restore.plan.options import RestoreOptions
 from tandem.spark_jobs.restore.plan.plan import TopicNaming
+from tandem.spark_jobs.restore.records.load_task import LoadPace
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

@@ -28,7 +28,6 @@ from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.sink.store import StoreAccess, open_store
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.reading.object_reader import StoreAddress
-from tandem.spark_jobs.restore import offset_pages
 from tandem.spark_jobs.restore.check.check_partition import (
     CheckTask,
     ExpectedRecords,
@@ -37,9 +36,10 @@ from tandem.spark_jobs.restore.check.check_partition import (
     stretches,
 )
 from tandem.spark_jobs.restore.lease import lease_record, progress_topic
-from tandem.spark_jobs.restore.load.load_task import LoadPace, SourcePartition
 from tandem.spark_jobs.restore.plan.plan import TopicNaming, transactional_id
-from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
+from tandem.spark_jobs.restore.progress import offset_pages
+from tandem.spark_jobs.restore.records.load_task import LoadPace, SourcePartition
+from tandem.spark_jobs.restore.target.target_cluster import TargetCluster
 from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.slow]
@@ -62,9 +62,9 @@ from tandem.spark_jobs.reading.object_reader import StoreAddress
 from tandem.spark_jobs.restore.job import RestoreRequest, restore
 from tandem.spark_jobs.restore.report import RestoreListener
 from tandem.spark_jobs.restore.plan.options import RestoreOptions
-from tandem.spark_jobs.restore.load.load_task import LoadPace
+from tandem.spark_jobs.restore.records.load_task import LoadPace
 from tandem.spark_jobs.restore.plan.plan import TopicNaming
-from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
+from tandem.spark_jobs.restore.target.target_cluster import TargetCluster
 from tandem.spark_jobs.spark.session import session
 
 root, pair, servers, target = sys.argv[1:]

@@ -9,9 +9,9 @@ from support.restores.records import plan_state
 
 from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.spark_jobs.restore.lease import lease_record, progress_topic
-from tandem.spark_jobs.restore.lease import progress as marks
-from tandem.spark_jobs.restore.lease.progress import PlanPhase
-from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
+from tandem.spark_jobs.restore.progress import task_progress as marks
+from tandem.spark_jobs.restore.progress.task_progress import PlanPhase
+from tandem.spark_jobs.restore.target.target_cluster import TargetCluster
 
 pytestmark = pytest.mark.integration
 

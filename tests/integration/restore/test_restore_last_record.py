@@ -13,9 +13,9 @@ from support.backups.build_backup import Backup, TopicSpec, records
 from support.restores.cases import Case, Do, ends_of, last_offset, read_all, rows_of
 
 from tandem.backup_avro.record.current import Record
-from tandem.spark_jobs.restore.load.batch_producer import BatchProducer
 from tandem.spark_jobs.restore.plan.options import RestoreOptions
 from tandem.spark_jobs.restore.plan.plan import TopicNaming
+from tandem.spark_jobs.restore.progress.batch_producer import BatchProducer
 
 if TYPE_CHECKING:
     from confluent_kafka import Message

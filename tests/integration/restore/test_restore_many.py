@@ -10,9 +10,9 @@ from support.backups.build_backup import Backup, TopicSpec, records
 from support.restores.cases import Case
 
 from tandem.controller.sandbox.kafka import KafkaServer
-from tandem.spark_jobs.restore.lease.progress import PlanPhase
 from tandem.spark_jobs.restore.plan.options import RestoreOptions
 from tandem.spark_jobs.restore.plan.plan import TopicNaming
+from tandem.spark_jobs.restore.progress.task_progress import PlanPhase
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,11 +13,11 @@ from support.restores.random_logs import random_log
 
 from tandem.backup_avro.errors import RefusedError
 from tandem.backup_avro.record.current import Record
-from tandem.spark_jobs.restore.load.load_task import LoadPace
 from tandem.spark_jobs.restore.plan.offset_mode import OffsetMode
 from tandem.spark_jobs.restore.plan.options import RestoreOptions
 from tandem.spark_jobs.restore.plan.plan import TopicNaming
 from tandem.spark_jobs.restore.prepare.prepare import prepare_restore
+from tandem.spark_jobs.restore.records.load_task import LoadPace
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

@@ -20,13 +20,13 @@ from tandem.controller.sandbox.jars import find_java, kafka_jars
 from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.spark_jobs.restore import job, merge_source, worker_calls
 from tandem.spark_jobs.restore.groups import restore_groups
-from tandem.spark_jobs.restore.load.load_task import LoadPace
-from tandem.spark_jobs.restore.load.newest_records import PASS_RECORDS
 from tandem.spark_jobs.restore.merge_source import MergeLimits
 from tandem.spark_jobs.restore.plan.options import RestoreOptions
-from tandem.spark_jobs.restore.plan.partitioner import Partitioner, chooser
 from tandem.spark_jobs.restore.plan.plan import TopicNaming
-from tandem.spark_jobs.restore.plan.record_changes import RecordChanges
+from tandem.spark_jobs.restore.records.load_task import LoadPace
+from tandem.spark_jobs.restore.records.newest_records import PASS_RECORDS
+from tandem.spark_jobs.restore.records.partitioner import Partitioner, chooser
+from tandem.spark_jobs.restore.records.record_changes import RecordChanges
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

@@ -6,11 +6,11 @@ import pytest
 from support.restores.records import task_progress
 
 from tandem.controller.sandbox.kafka import KafkaServer
-from tandem.spark_jobs.restore.lease import progress as marks
 from tandem.spark_jobs.restore.lease import progress_topic
-from tandem.spark_jobs.restore.lease.progress import ProgressView, TargetStrand
-from tandem.spark_jobs.restore.load.batch_producer import BatchProducer
-from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
+from tandem.spark_jobs.restore.progress import task_progress as marks
+from tandem.spark_jobs.restore.progress.batch_producer import BatchProducer
+from tandem.spark_jobs.restore.progress.task_progress import ProgressView, TargetStrand
+from tandem.spark_jobs.restore.target.target_cluster import TargetCluster
 
 pytestmark = pytest.mark.integration
 

@@ -15,7 +15,7 @@ from support.pairs.instances import Pair, PairMaker
 from support.pipeline.emptying import EmptyingKafka, Rule, empties, nothing, serves_one
 
 from tandem.controller.sandbox.kafka import KafkaServer
-from tandem.sink.kafka.fetch.events import TopicPartition
+from tandem.sink.kafka.events import TopicPartition
 from tandem.sink.kafka.fetch.fetcher import RawFetcher
 
 pytestmark = pytest.mark.integration

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from support.backups.witness import assert_same, consume, stored
 from support.pairs.instances import QUICK, PairMaker
 
-from tandem.sink.kafka.fetch.events import TopicPartition
+from tandem.sink.kafka.events import TopicPartition
 from tandem.sink.kafka.fetch.fetcher import RawFetcher
 
 if TYPE_CHECKING:

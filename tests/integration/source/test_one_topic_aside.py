@@ -19,7 +19,7 @@ pytestmark = pytest.mark.integration
 
 REFUSES = """
 from tandem.sink.store.s3 import s3_store
-from tandem.sink.store.object_store import StoreRejectedError
+from tandem.sink.store.contract.object_store import StoreRejectedError
 
 put = s3_store.S3Store.put_if_absent
 

@@ -11,7 +11,7 @@ from support.clusters.topics import TopicMaker
 from tandem.backup_avro.chain.entries import Topic
 from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
-from tandem.sink.kafka.fetch.events import LogPlace, TopicPartition
+from tandem.sink.kafka.events import LogPlace, TopicPartition
 from tandem.sink.kafka.fetch.fetcher import RawFetcher
 from tandem.sink.read.new_partitions import NewPartition, NewPartitions
 

@@ -23,9 +23,9 @@ from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.sink.kafka.auth.client_config import FetchLimits
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.kafka.errors.cluster_errors import TopicExistsError, UnknownTopicError
+from tandem.sink.kafka.events import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
 from tandem.sink.kafka.fetch.assignment import Event
 from tandem.sink.kafka.fetch.empty_answers import ANSWERS, SECONDS
-from tandem.sink.kafka.fetch.events import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
 from tandem.sink.kafka.fetch.fetcher import RawFetcher
 from tandem.sink.kafka.wire import requests
 from tandem.sink.kafka.wire.batch_bounds import end_of

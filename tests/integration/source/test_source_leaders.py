@@ -14,9 +14,9 @@ from confluent_kafka.cimpl import NewTopic
 from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.kafka.errors.cluster_errors import ClusterTransientError
+from tandem.sink.kafka.events import AtHead, FaultKind, Fetched, FetchFault, LogBounds
+from tandem.sink.kafka.events import TopicPartition as Part
 from tandem.sink.kafka.fetch.assignment import Event
-from tandem.sink.kafka.fetch.events import AtHead, FaultKind, Fetched, FetchFault, LogBounds
-from tandem.sink.kafka.fetch.events import TopicPartition as Part
 from tandem.sink.kafka.fetch.fetcher import RawFetcher
 from tandem.sink.kafka.wire.batch_bounds import end_of
 

@@ -23,8 +23,8 @@ from tandem.sink.kafka.errors.cluster_errors import (
     ClusterDeniedError,
     ClusterUnreachableError,
 )
+from tandem.sink.kafka.events import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
 from tandem.sink.kafka.fetch.assignment import Event
-from tandem.sink.kafka.fetch.events import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
 from tandem.sink.kafka.fetch.fetcher import RawFetcher
 from tandem.sink.kafka.wire.batch_bounds import end_of
 

@@ -20,7 +20,7 @@ from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.selection.restorable_state import select
 from tandem.controller.decision.decide import Reason
 from tandem.controller.sandbox.kafka import KafkaServer
-from tandem.sink.read.tombstone_guarantee import SHORTEST_RETENTION_S
+from tandem.sink.read.progress.tombstone_guarantee import SHORTEST_RETENTION_S
 
 _LOG = logging.getLogger(__name__)
 # Paces and pauses are measured to the second: needs a machine that is not busy with other tests.

@@ -39,10 +39,10 @@ from tandem.backup_avro.chain.entries import (
 )
 from tandem.backup_avro.record.container import Codec, encode_block, encode_header
 from tandem.backup_avro.record.current import Record, TimestampType, encode
-from tandem.sink.encryption.objects import ObjectBytes, new_seal, stored_object
 from tandem.sink.store import ObjectStore, PutResult
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import ChainWriter, Identity, claim, now_ms
+from tandem.sink.store.encrypted_objects import ObjectBytes, new_seal, stored_object
 
 PAIR = "shop"
 CLUSTER = "cluster-1"

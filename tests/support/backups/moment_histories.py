@@ -18,9 +18,9 @@ from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.selection.coverage import Cover, cover
 from tandem.backup_avro.selection.restorable_state import PartitionSelection
 from tandem.backup_avro.selection.state_as_of import GenerationAsOf
+from tandem.spark_jobs.reading.wanted_state import StateRequest
 from tandem.spark_jobs.retention.sweep_plan import SweepRules, plan_sweep
 from tandem.spark_jobs.state.find_state import moment
-from tandem.spark_jobs.state.wanted_state import StateRequest
 
 K = key()
 START_MS = 1_000

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tandem.sink.kafka.errors.error_codes import ErrorCode, name_of
-from tandem.sink.kafka.fetch.events import TopicPartition
+from tandem.sink.kafka.events import TopicPartition
 from tandem.sink.kafka.lookup.log_ends import LogLookups
 from tandem.sink.kafka.wire import requests
 from tandem.sink.process import clock

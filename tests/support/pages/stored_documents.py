@@ -17,9 +17,9 @@ from tandem.backup_avro.documents.release import Release, decode_release, encode
 from tandem.backup_avro.documents.restore_targets import RestoreTargets, decode_targets, encode_targets
 from tandem.backup_avro.errors import DamagedError
 from tandem.sink.store.chain import pins
-from tandem.spark_jobs.restore import offset_map, restore_record
 from tandem.spark_jobs.restore.groups import group_plan
-from tandem.spark_jobs.restore.lease.progress import TargetStrand
+from tandem.spark_jobs.restore.progress import offset_map, restore_record
+from tandem.spark_jobs.restore.progress.task_progress import TargetStrand
 
 HUGE = 4 << 30
 

@@ -12,10 +12,10 @@ from tandem.backup_avro.selection.coverage import GuardedPartitions
 from tandem.controller.config import Config
 from tandem.controller.coordination.peer_state import PeerState
 from tandem.controller.decision.observation import Policy, Role
-from tandem.controller.instance.store_watch import StoreView
 from tandem.controller.status.instance_view import InstanceView
 from tandem.controller.status.outside_view import read_chains
 from tandem.controller.status.pair_view import Brokers, Gap, LogEnd, PairView
+from tandem.controller.watch.store_watch import StoreView
 from tandem.sink.store import ObjectStore
 from tandem.sink.store.chain import pins
 from tandem.sink.store.chain.chain_reader import ChainReader

@@ -11,8 +11,8 @@ from typing import Any
 from tandem.backup_avro.chain.entries import GroupOffset, RecordHash, Topic
 from tandem.sink.encryption.key_ring import NO_KEYS, KeyRing
 from tandem.sink.kafka.cluster.guarded_topics import DeniedTopic, GroupPositions, GuardedTopics
-from tandem.sink.kafka.fetch.events import AtHead, Evidence, Fetched, FetchFault, LogBounds, LogPlace, TopicPartition
-from tandem.sink.store.object_store import ObjectInfo, ObjectMissingError, PutResult, UploadInfo, check_size
+from tandem.sink.kafka.events import AtHead, Evidence, Fetched, FetchFault, LogBounds, LogPlace, TopicPartition
+from tandem.sink.store.contract.object_store import ObjectInfo, ObjectMissingError, PutResult, UploadInfo, check_size
 
 Fault = Callable[[str, str], Exception | None]
 Event = Fetched | AtHead | FetchFault

@@ -9,11 +9,11 @@ from support.pipeline.partition_progress import progress
 from support.pipeline.pipelines import bare_context
 from tandem.backup_avro.chain.entries import Base
 from tandem.backup_avro.selection.last_records import PartitionCopy
-from tandem.sink.kafka.fetch.events import Evidence, TopicPartition
+from tandem.sink.kafka.events import Evidence, TopicPartition
 from tandem.sink.process import clock
 from tandem.sink.process.meters import Meters
+from tandem.sink.read.progress.scan_plan import ScanPlan
 from tandem.sink.read.scan.local_ranges import LocalRanges
-from tandem.sink.read.scan.plan import ScanPlan
 from tandem.sink.read.tail import TailReader
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -17,7 +17,7 @@ from tandem.backup_avro.chain.entries import PartitionKey, RecordHash
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.record.container import Codec, decode_header, decompress, iter_blocks
 from tandem.backup_avro.record.current import Record, TimestampType, decode_body, encode
-from tandem.sink.kafka.fetch.events import AtHead, FetchFault, TopicPartition
+from tandem.sink.kafka.events import AtHead, FetchFault, TopicPartition
 from tandem.sink.pipeline import Pipeline, PipelinePolicy
 from tandem.sink.process import clock
 from tandem.sink.process.meters import NOBODY, Meters

@@ -16,11 +16,11 @@ from tandem.sink.store import ObjectStore, StoreAccess, open_store
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.reading.object_reader import StoreAddress
 from tandem.spark_jobs.restore.job import RestoreRequest, restore
-from tandem.spark_jobs.restore.lease import progress as marks
-from tandem.spark_jobs.restore.lease.progress import PlanState
 from tandem.spark_jobs.restore.plan.options import RestoreOptions
-from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
+from tandem.spark_jobs.restore.progress import task_progress as marks
+from tandem.spark_jobs.restore.progress.task_progress import PlanState
 from tandem.spark_jobs.restore.report import RestoreListener, RestoreReport
+from tandem.spark_jobs.restore.target.target_cluster import TargetCluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

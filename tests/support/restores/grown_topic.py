@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from support.restores.cases import read_all
 from tandem.backup_avro.record.current import Record
-from tandem.spark_jobs.restore.plan.partitioner import Partitioner, chooser
+from tandem.spark_jobs.restore.records.partitioner import Partitioner, chooser
 
 PARTITIONS = 4
 _KEYS = [b"key-%d" % number for number in range(50)]

@@ -9,7 +9,7 @@ from confluent_kafka import Producer
 from support.backups.build_backup import Backup, TopicSpec, records
 from support.restores.cases import Case
 from tandem.backup_avro.record.current import Record
-from tandem.spark_jobs.restore.lease.progress import PlanState
+from tandem.spark_jobs.restore.progress.task_progress import PlanState
 
 OWN_CONFIG = {"retention.ms": "86400000", "max.compaction.lag.ms": "1000", "max.message.bytes": "500000"}
 

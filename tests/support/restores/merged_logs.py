@@ -17,11 +17,11 @@ from support.pipeline.doubles import MemoryStore
 from tandem.backup_avro.record.current import Record, decode_body
 from tandem.backup_avro.selection.restorable_state import select
 from tandem.spark_jobs.reading.object_reader import ObjectReader
-from tandem.spark_jobs.restore.load.load_task import LoadTask, SourcePartition
-from tandem.spark_jobs.restore.load.record_stream import GivenUnits
 from tandem.spark_jobs.restore.merge_source import MergeLimits, MergePlan, MergeTopic
-from tandem.spark_jobs.restore.plan.partitioner import Partitioner
-from tandem.spark_jobs.restore.plan.record_changes import RecordChanges
+from tandem.spark_jobs.restore.records.load_task import LoadTask, SourcePartition
+from tandem.spark_jobs.restore.records.partitioner import Partitioner
+from tandem.spark_jobs.restore.records.record_changes import RecordChanges
+from tandem.spark_jobs.restore.records.record_stream import GivenUnits
 from tandem.spark_jobs.restore.sorted_load import LoadCalls, load_small, load_sorted
 from tandem.spark_jobs.spark.shuffle import shuffle_here
 

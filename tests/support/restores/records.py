@@ -7,9 +7,9 @@ from typing import Any
 from support.backups.chains import PAIR
 from tandem.sink.store import StoreAccess
 from tandem.spark_jobs.reading.object_reader import StoreAddress
-from tandem.spark_jobs.restore.lease.progress import PlanPhase, PlanState, TargetStrand, TaskProgress
-from tandem.spark_jobs.restore.load.load_task import LoadTask, SourcePartition
-from tandem.spark_jobs.restore.restore_record import RestoreRecord
+from tandem.spark_jobs.restore.progress.restore_record import RestoreRecord
+from tandem.spark_jobs.restore.progress.task_progress import PlanPhase, PlanState, TargetStrand, TaskProgress
+from tandem.spark_jobs.restore.records.load_task import LoadTask, SourcePartition
 from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tandem.backup_avro.chain.generation import Generation
+from tandem.spark_jobs.reading.wanted_state import FoundState
 from tandem.spark_jobs.restore.plan.plan import RestorePlan, TopicNaming, plan_of_state
-from tandem.spark_jobs.state.wanted_state import FoundState
 
 
 def make_plan(

@@ -253,20 +253,20 @@ def test_directed_histories() -> None:
         ),
         pytest.param(
             "from tandem.sink import pipeline\n"
-            "from tandem.sink.read.tombstone_guarantee import away_s\n"
+            "from tandem.sink.read.progress.tombstone_guarantee import away_s\n"
             "pipeline.away_s = lambda **how: away_s(**how | {'skew': None})\n",
             "the store's clock hides an absence, seed 1: ",
             id="the store's clock alone says how long nobody read",
         ),
         pytest.param(
             "from tandem.sink import pipeline\n"
-            "from tandem.sink.read.tombstone_guarantee import away_s\n"
+            "from tandem.sink.read.progress.tombstone_guarantee import away_s\n"
             "pipeline.away_s = lambda **how: away_s(**how | {'store_ms': how['local_ms'] - (how['skew'] or 0)})\n",
             "a machine's clock hides an absence, seed 1: ",
             id="the machine's clock alone does",
         ),
         pytest.param(
-            "from tandem.sink.read.partition_progress import PartitionProgress\n"
+            "from tandem.sink.read.progress.partition_progress import PartitionProgress\n"
             "def guarantee(self, retention_s, *, now):\n"
             "    self.retention_s = self.held_to_s = retention_s\n"
             "PartitionProgress.set_guarantee = guarantee\n",
@@ -274,7 +274,7 @@ def test_directed_histories() -> None:
             id="what was missed is judged by what is promised now",
         ),
         pytest.param(
-            "from tandem.sink.read.scan.plan import ScanPlan\n"
+            "from tandem.sink.read.progress.scan_plan import ScanPlan\n"
             "ScanPlan.led_by = lambda self, leader, epoch: leader == self.base.leader\n",
             "a leader comes back with another log, seed 1: ",
             id="a base names a broker, not its epoch",
@@ -286,7 +286,7 @@ def test_directed_histories() -> None:
             id="no other copy is asked for what brokers send nothing of",
         ),
         pytest.param(
-            "from tandem.sink.read.partition_progress import PartitionProgress\n"
+            "from tandem.sink.read.progress.partition_progress import PartitionProgress\n"
             "PartitionProgress._proven = property(lambda self: True, lambda self, proven: None)\n",
             "an instance is suspended before it reads a base, seed 1: ",
             id="what was committed before its base was read is sound",

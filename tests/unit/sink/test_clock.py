@@ -13,19 +13,19 @@ from support.pipeline.partition_progress import progress as progress_at
 from support.pipeline.pipelines import bare_context
 
 from tandem.backup_avro.chain.entries import Base
+from tandem.sink import commit_draft
+from tandem.sink.commit_draft import CommitDrafter
+from tandem.sink.kafka.events import TopicPartition
 from tandem.sink.kafka.fetch import fetcher
-from tandem.sink.kafka.fetch.events import TopicPartition
 from tandem.sink.kafka.lookup import log_ends
 from tandem.sink.process import clock
 from tandem.sink.read import reader_context, tail
-from tandem.sink.read.partition_progress import PartitionProgress
+from tandem.sink.read.progress.partition_progress import PartitionProgress
+from tandem.sink.read.progress.scan_plan import ScanPlan
+from tandem.sink.read.progress.tombstone_guarantee import away_s
 from tandem.sink.read.reader_context import ReaderContext
-from tandem.sink.read.scan.plan import ScanPlan
 from tandem.sink.read.tail import TailReader
-from tandem.sink.read.tombstone_guarantee import away_s
 from tandem.sink.store.s3 import client
-from tandem.sink.write import commit_draft
-from tandem.sink.write.commit_draft import CommitDrafter
 
 T0 = TopicPartition("t", 0)
 HOUR = 3600.0

@@ -15,10 +15,10 @@ from support.records.strategies import batch
 
 from tandem.backup_avro.chain.entries import Base
 from tandem.backup_avro.record.current import Record
-from tandem.sink.kafka.fetch.events import AtHead, TopicPartition
+from tandem.sink.kafka.events import AtHead, TopicPartition
 from tandem.sink.process import clock
+from tandem.sink.read.progress.scan_plan import ScanPlan
 from tandem.sink.read.scan.local_ranges import LocalRanges
-from tandem.sink.read.scan.plan import ScanPlan
 from tandem.sink.read.tail import TailReader
 from tandem.sink.transcode.compiled import CompiledTranscoder
 from tandem.sink.transcode.transcoder_result import Transcoded

@@ -24,7 +24,7 @@ from tandem.backup_avro.selection.completion import obstacles
 from tandem.backup_avro.selection.coverage import GuardedPartitions
 from tandem.sink.kafka.errors.cluster_errors import ClusterDeniedError, ClusterTransientError, ClusterUnreachableError
 from tandem.sink.kafka.errors.error_codes import ErrorCode, name_of
-from tandem.sink.kafka.fetch.events import AtHead, LogBounds, LogPlace, TopicPartition
+from tandem.sink.kafka.events import AtHead, LogBounds, LogPlace, TopicPartition
 from tandem.sink.kafka.lookup.log_ends import LogLookups
 from tandem.sink.kafka.wire import requests
 from tandem.sink.process import clock
@@ -347,7 +347,7 @@ def test_a_restart_beside_a_partition_without_a_leader(bench: Bench) -> None:
 def test_no_marks_while_a_partition_is_not_read(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """A mark says where all logs ended."""
     taken = []
-    monkeypatch.setattr("tandem.sink.write.commit_draft.MarkRecorder.record_mark", lambda *_: taken.append(1))
+    monkeypatch.setattr("tandem.sink.commit_draft.MarkRecorder.record_mark", lambda *_: taken.append(1))
     bench.read(*range(5))
     for pipeline in bench.started:
         monkeypatch.setattr(type(pipeline._drafter._state), "complete", True)

@@ -16,7 +16,7 @@ from support.pipeline.waiting import until
 from tandem.backup_avro.chain.entries import Base, Entry, EntryKind
 from tandem.backup_avro.chain.generation import Generation
 from tandem.sink.kafka.errors.cluster_errors import ClusterTransientError
-from tandem.sink.kafka.fetch.events import AtHead, FaultKind, FetchFault, LogBounds, TopicPartition
+from tandem.sink.kafka.events import AtHead, FaultKind, FetchFault, LogBounds, TopicPartition
 from tandem.sink.pipeline import Pipeline
 from tandem.sink.pipeline_report import Phase
 from tandem.sink.process import clock
@@ -24,7 +24,7 @@ from tandem.sink.read.new_partitions import NewPartition
 from tandem.sink.read.tail import _HELD
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import ChainWriter
-from tandem.sink.store.object_store import StoreTransientError
+from tandem.sink.store.contract.object_store import StoreTransientError
 from tandem.sink.transcode.plain_transcoder import ReferenceTranscoder
 
 

@@ -12,14 +12,14 @@ from support.pipeline.pipelines import T0, Bench, bare_context, through
 
 from tandem.backup_avro.chain.entries import Base, PartitionKey, Topic
 from tandem.backup_avro.chain.generation import Generation
+from tandem.sink.commit_draft import CommitDrafter
 from tandem.sink.kafka.cluster.guarded_topics import DeniedTopic, GuardedTopics
 from tandem.sink.process import clock
-from tandem.sink.read.partition_progress import PartitionProgress
+from tandem.sink.read.progress.partition_progress import PartitionProgress
+from tandem.sink.read.progress.scan_plan import ScanPlan
+from tandem.sink.read.progress.tombstone_guarantee import SHORTEST_RETENTION_S, longest_gap_s
 from tandem.sink.read.scan.accept_ranges import most_overlap_s
-from tandem.sink.read.scan.plan import ScanPlan
 from tandem.sink.read.survey import ClusterSurvey
-from tandem.sink.read.tombstone_guarantee import SHORTEST_RETENTION_S, longest_gap_s
-from tandem.sink.write.commit_draft import CommitDrafter
 
 WEEK, HOUR = 604_800.0, 3600.0
 
@@ -214,7 +214,7 @@ def test_nobody_waits_for_ever_for_a_topic_that_may_not_be_described(monkeypatch
     assert drafter.unsure()
     assert progress.taint(clock.now()) is None
     later = clock.now() + 601.0
-    monkeypatch.setattr("tandem.sink.write.commit_draft.clock.now", lambda: later)
+    monkeypatch.setattr("tandem.sink.commit_draft.clock.now", lambda: later)
     assert not drafter.unsure()
     draft = drafter.draft()
     assert draft is not None

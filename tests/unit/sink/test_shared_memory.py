@@ -17,7 +17,7 @@ from tandem.sink.pipeline_report import PipelineReport
 from tandem.sink.process.memory_budget import MemoryBudget
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import Identity, claim
-from tandem.sink.store.object_store import StoreTransientError
+from tandem.sink.store.contract.object_store import StoreTransientError
 from tandem.sink.transcode.plain_transcoder import ReferenceTranscoder
 
 BUDGET = 6000

@@ -13,9 +13,9 @@ from tandem.backup_avro.errors import ConfigError
 from tandem.controller.config.model import Config
 from tandem.controller.decision.observation import Policy
 from tandem.sink.encryption.encryption_settings import KeySettings
-from tandem.sink.read.partition_progress import CONFIRM_CEILING_S
+from tandem.sink.read.progress.partition_progress import CONFIRM_CEILING_S
 from tandem.sink.store import StoreAccess, open_store
-from tandem.sink.store.object_store import ObjectStore
+from tandem.sink.store.contract.object_store import ObjectStore
 
 _FLUSHES = 3
 """Flush intervals within which due records are stored."""

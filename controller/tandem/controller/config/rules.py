@@ -16,10 +16,10 @@ from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.integers import number_in
 from tandem.controller.config.values import format_duration, format_size
 from tandem.sink.encryption.encryption_settings import VARIABLE
-from tandem.sink.store.object_keys import check_key
-from tandem.sink.store.object_store import BadKeyError
+from tandem.sink.store.contract.object_keys import check_key
+from tandem.sink.store.contract.object_store import BadKeyError
+from tandem.sink.store.contract.store_settings import BUCKET, CONTAINER, OTHER_NAMES
 from tandem.sink.store.open_store import folder_of
-from tandem.sink.store.store_settings import BUCKET, CONTAINER, OTHER_NAMES
 
 if TYPE_CHECKING:
     from tandem.controller.config.model import Config

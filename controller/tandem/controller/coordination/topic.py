@@ -42,8 +42,8 @@ from tandem.backup_avro.errors import DamagedError, PermanentError, TandemError,
 from tandem.controller.coordination.bounded_memory import LONGEST
 from tandem.controller.coordination.peer_state import PeerState
 from tandem.sink.kafka.auth import client_config
+from tandem.sink.kafka.cluster import admin_errors
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
-from tandem.sink.kafka.errors import admin_errors
 from tandem.sink.kafka.errors.cluster_errors import TopicExistsError
 from tandem.sink.kafka.errors.error_codes import ErrorCode, ErrorMeaning
 from tandem.sink.process.log import redact

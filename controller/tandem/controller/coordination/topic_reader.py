@@ -26,8 +26,8 @@ from tandem.backup_avro.errors import DamagedError, PermanentError, TandemError
 from tandem.backup_avro.json_fields import NOT_IN_JSON, TIME_MS
 from tandem.controller.coordination.topic import appended_at, open_consumer, partition_of
 from tandem.sink.kafka.auth import client_config
+from tandem.sink.kafka.cluster import admin_errors
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
-from tandem.sink.kafka.errors import admin_errors
 from tandem.sink.kafka.errors.cluster_errors import ClusterUnreachableError
 from tandem.sink.kafka.errors.error_codes import ErrorCode
 

@@ -25,7 +25,7 @@ from tandem.controller.demo.writer import DemoWriter, Ledger, Written
 from tandem.controller.sandbox.sandbox import Endpoints
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.store.chain.chain_reader import ChainReader
-from tandem.sink.store.object_store import ObjectStore
+from tandem.sink.store.contract.object_store import ObjectStore
 
 PAIR, TOPIC, RESTORED = "airports", "airports", "airports.restored"
 PARTITIONS = 4

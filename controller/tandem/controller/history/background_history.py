@@ -10,7 +10,7 @@ from typing import Final
 from tandem.backup_avro.errors import ConfigError, DamagedError
 from tandem.controller.history.store_history import GradualHistory, PastEvents
 from tandem.controller.history.turns import Turn, turn_of
-from tandem.controller.instance.store_watch import StoreView
+from tandem.controller.watch.store_watch import StoreView
 from tandem.sink.store import ObjectStore
 from tandem.sink.store.chain.chain_reader import ChainReader
 

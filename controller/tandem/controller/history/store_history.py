@@ -15,7 +15,7 @@ from tandem.backup_avro.errors import DamagedError
 from tandem.controller.history.events import HistoryEvent, HistoryRecorder, in_order
 from tandem.sink.store import ObjectStore
 from tandem.sink.store.chain.chain_reader import ChainReader
-from tandem.sink.store.object_store import ObjectMissingError
+from tandem.sink.store.contract.object_store import ObjectMissingError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,8 +28,8 @@ from tandem.backup_avro.selection.coverage import Cover, GuardedPartitions
 from tandem.backup_avro.selection.vanished_keys import known_compaction
 from tandem.controller.coordination.heartbeat import head_fields
 from tandem.controller.decision.pair_rules import active_of
-from tandem.controller.instance.guarded_cluster import GuardedCluster, as_guarded
 from tandem.controller.instance.history_proof import HistoryProver, NotProvenError
+from tandem.controller.watch.guarded_cluster import GuardedCluster, as_guarded
 from tandem.sink.encryption.key_ring import keys_of
 from tandem.sink.encryption.record_keys import RecordKeys
 from tandem.sink.read.reader_context import FetchSource
@@ -37,7 +37,7 @@ from tandem.sink.store.chain import chain_writer
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import ChainWriter, ClaimLostError, HolderLostError, Identity, StoppedError
 from tandem.sink.store.chain.releases import ReleaseReader
-from tandem.sink.store.object_store import ObjectStore
+from tandem.sink.store.contract.object_store import ObjectStore
 from tandem.sink.write.clear_generation import clear_generation
 from tandem.sink.write.commit import complete_entry, sealed_entry, tainted_entry, takeover_entry
 from tandem.sink.write.confirm import (

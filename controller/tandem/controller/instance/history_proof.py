@@ -20,7 +20,7 @@ from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import TandemError, TransientError
 from tandem.sink.encryption.record_keys import PLAIN, RecordKeys
 from tandem.sink.kafka.cluster.guarded_topics import ClusterView
-from tandem.sink.kafka.fetch.events import TopicPartition
+from tandem.sink.kafka.events import TopicPartition
 from tandem.sink.kafka.lookup.leader_epochs import log_holds
 from tandem.sink.read import log_identity
 from tandem.sink.read.reader_context import FetchSource

@@ -21,11 +21,11 @@ from tandem.controller.instance.execute import Executor
 from tandem.controller.instance.message_watch import MessageWatch
 from tandem.controller.instance.observe import Observer
 from tandem.controller.instance.start import InstanceParts
-from tandem.controller.instance.store_watch import StoreView, StoreWatch
 from tandem.controller.local_state.remembered_heads import remembered_heads
 from tandem.controller.status.instance_view import InstanceView, heartbeat_of
+from tandem.controller.watch.store_watch import StoreView, StoreWatch
 from tandem.sink.process.meters import NOBODY, Meters
-from tandem.sink.read.reading_progress import PartitionReading
+from tandem.sink.read.progress.reading_progress import PartitionReading
 
 _LOG = structlog.get_logger()
 _LEAVE_S = 3.0

@@ -15,8 +15,8 @@ from tandem.backup_avro.documents.coordination_message import CoordinationEvent
 from tandem.controller.config import Config
 from tandem.controller.coordination import agreement, heads
 from tandem.controller.instance.start import InstanceParts
-from tandem.controller.instance.store_watch import StoreView, StoreWatch
 from tandem.controller.local_state.remembered_heads import ACCEPT_REMEDY
+from tandem.controller.watch.store_watch import StoreView, StoreWatch
 from tandem.sink.process.rates import TokenBucket
 
 _LOG = structlog.get_logger()

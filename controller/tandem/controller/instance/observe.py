@@ -12,11 +12,11 @@ from tandem.controller.config.derived_settings import policy_of
 from tandem.controller.decision.decide import Decision
 from tandem.controller.decision.observation import Observation, Role
 from tandem.controller.instance.execute import Executor
-from tandem.controller.instance.guarded_cluster import as_guarded
 from tandem.controller.instance.message_watch import MessageWatch
 from tandem.controller.instance.start import InstanceParts
-from tandem.controller.instance.store_watch import StoreView, StoreWatch
 from tandem.controller.status.instance_view import InstanceView
+from tandem.controller.watch.guarded_cluster import as_guarded
+from tandem.controller.watch.store_watch import StoreView, StoreWatch
 from tandem.sink.kafka.cluster.guarded_topics import GuardedTopics
 from tandem.sink.process.meters import Meters
 from tandem.sink.read.survey import ClusterSurveyor

@@ -9,16 +9,16 @@ from dataclasses import dataclass
 
 from tandem.backup_avro.chain.generation import Generation
 from tandem.controller.decision.observation import PipelineState
-from tandem.controller.instance.guarded_cluster import GuardedCluster
+from tandem.controller.watch.guarded_cluster import GuardedCluster
 from tandem.sink.pipeline import Pipeline, PipelinePolicy
 from tandem.sink.pipeline_report import Phase, PipelineReport
 from tandem.sink.process.memory_budget import MemoryBudget
 from tandem.sink.process.meters import NOBODY, Meters
+from tandem.sink.read.progress.reading_progress import PartitionReading
 from tandem.sink.read.reader_context import FetchSource
-from tandem.sink.read.reading_progress import PartitionReading
 from tandem.sink.read.scan.worker_ranges import RangeWorkers
 from tandem.sink.store.chain.chain_writer import ChainWriter, HolderLostError
-from tandem.sink.store.object_store import ObjectStore
+from tandem.sink.store.contract.object_store import ObjectStore
 from tandem.sink.transcode.transcoder_result import Transcoder
 from tandem.sink.write.commit import Task
 from tandem.sink.write.confirm import ObjectLoss

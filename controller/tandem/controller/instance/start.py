@@ -20,7 +20,7 @@ from tandem.controller.config import Config
 from tandem.controller.config.derived_settings import trust_of
 from tandem.controller.coordination.peer_state import PeerState
 from tandem.controller.coordination.topic import CoordinationTopic, log_refused
-from tandem.controller.instance.guarded_cluster import GuardedCluster
+from tandem.controller.watch.guarded_cluster import GuardedCluster
 from tandem.sink.encryption.key_ring import keys_of
 from tandem.sink.kafka.auth.client_config import Value
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
@@ -28,7 +28,7 @@ from tandem.sink.kafka.cluster.group_listing import list_groups
 from tandem.sink.store.chain import restore_targets
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import Identity, now_ms
-from tandem.sink.store.object_store import ObjectStore
+from tandem.sink.store.contract.object_store import ObjectStore
 from tandem.sink.store.signed_store import signer_of
 
 _LOG = structlog.get_logger()

@@ -17,7 +17,7 @@ from tandem.controller.status.instance_view import InstanceView, stored_view
 from tandem.controller.status.overview import GenerationState, state_of
 from tandem.controller.status.pair_view import PairView, last_activity_at
 from tandem.sink.pipeline_report import PipelineReport
-from tandem.sink.read.reading_progress import PartitionReading
+from tandem.sink.read.progress.reading_progress import PartitionReading
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ import structlog
 
 from tandem.controller.metrics.instance_metrics import LastRuns
 from tandem.sink.store.chain.outcomes import OutcomeReader
-from tandem.sink.store.object_store import ObjectStore
+from tandem.sink.store.contract.object_store import ObjectStore
 
 _LOG = structlog.get_logger()
 _INTERVAL_S = 300.0

@@ -23,7 +23,7 @@ from tandem.controller.process import memory_allocator
 from tandem.controller.status.overview import GenerationState
 from tandem.sink.pipeline_report import Phase
 from tandem.sink.process.meters import Meters
-from tandem.sink.read.reading_progress import PartitionReading, ReadingProgress, by_topic, sum_readings
+from tandem.sink.read.progress.reading_progress import PartitionReading, ReadingProgress, by_topic, sum_readings
 
 _STARTING = "Starting"
 Sample = tuple[str, tuple[str, ...], float]

@@ -17,9 +17,9 @@ from typing import Final
 from tandem.controller.coordination.topic import GROUP_PREFIX
 from tandem.controller.roles.role import CredentialRole
 from tandem.spark_jobs.restore.drill import SUFFIX as DRILL_SUFFIX
-from tandem.spark_jobs.restore.lease.progress import GROUP as PROGRESS_GROUP
-from tandem.spark_jobs.restore.lease.progress import TOPIC as PROGRESS
 from tandem.spark_jobs.restore.plan.plan import TRANSACTIONAL_ID_PREFIX
+from tandem.spark_jobs.restore.progress.task_progress import GROUP as PROGRESS_GROUP
+from tandem.spark_jobs.restore.progress.task_progress import TOPIC as PROGRESS
 
 _EVERYTHING: Final = "*"
 _QUANTIFIERS: Final = "*+?{"

@@ -31,9 +31,9 @@ from tandem.backup_avro.selection.coverage import GuardedPartitions
 from tandem.controller.config import Config
 from tandem.controller.coordination.store_hints import SENDER, send_hint
 from tandem.controller.coordination.topic_reader import ANSWER_S
-from tandem.controller.instance.checkpoint_keeper import expired
 from tandem.controller.status.health import first_names
 from tandem.controller.status.outside_view import ask_cluster, log_ends, read_chains
+from tandem.controller.watch.checkpoint_keeper import expired
 from tandem.sink.kafka.auth.client_config import Value
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.store import ObjectStore

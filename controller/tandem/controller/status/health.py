@@ -20,7 +20,7 @@ from tandem.controller.decision.pair_rules import rotation_due_at
 from tandem.controller.local_state.remembered_heads import ACCEPT_REMEDY
 from tandem.controller.status.pair_view import PairView, last_activity_at
 from tandem.sink.pipeline_report import Phase
-from tandem.sink.read.partition_progress import CONFIRM_CEILING_S
+from tandem.sink.read.progress.partition_progress import CONFIRM_CEILING_S
 
 _SHOWN = 3
 # A rotation is overdue when it is late by the greater of half an interval and an hour: a build takes as long as reading

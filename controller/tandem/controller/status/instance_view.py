@@ -19,9 +19,9 @@ from tandem.controller.coordination.agreement import PairTerms
 from tandem.controller.coordination.heartbeat import Heartbeat
 from tandem.controller.coordination.peer_state import PeerState
 from tandem.controller.decision.observation import Policy, Role
-from tandem.controller.instance.guarded_cluster import as_guarded
-from tandem.controller.instance.store_watch import StoreView
 from tandem.controller.status.pair_view import Brokers, PairView, view_of_store
+from tandem.controller.watch.guarded_cluster import as_guarded
+from tandem.controller.watch.store_watch import StoreView
 from tandem.sink.kafka.cluster.guarded_topics import GuardedTopics
 from tandem.sink.pipeline_report import PipelineReport
 from tandem.sink.process import log

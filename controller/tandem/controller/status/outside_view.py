@@ -18,11 +18,11 @@ from tandem.controller.coordination.heads import missing
 from tandem.controller.coordination.peer_state import PeerState
 from tandem.controller.coordination.topic import partition_of
 from tandem.controller.coordination.topic_reader import ANSWER_S, NoTopicError, TopicReader, partition_count
-from tandem.controller.instance.guarded_cluster import is_restored
-from tandem.controller.instance.store_watch import StoreView
 from tandem.controller.local_state.remembered_heads import NOTHING_REMEMBERED, RememberedHeads
 from tandem.controller.process.timed_call import TimedCall
 from tandem.controller.status.pair_view import Brokers, Gap, LogEnd, PairView, view_of_store
+from tandem.controller.watch.guarded_cluster import is_restored
+from tandem.controller.watch.store_watch import StoreView
 from tandem.sink.kafka.auth.client_config import Value
 from tandem.sink.kafka.cluster.admin import LATEST, ClusterAdmin
 from tandem.sink.kafka.wire.unique_keys import unique

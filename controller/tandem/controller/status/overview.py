@@ -42,7 +42,7 @@ from tandem.controller.status.health import (
 )
 from tandem.controller.status.pair_view import LogEnd, PairView, last_activity_at
 from tandem.sink.kafka.cluster.guarded_topics import tombstone_guarantee_s
-from tandem.sink.read.tombstone_guarantee import longest_gap_s
+from tandem.sink.read.progress.tombstone_guarantee import longest_gap_s
 from tandem.sink.store.chain.pins import Pin
 
 

@@ -22,8 +22,8 @@ from tandem.controller.coordination.heartbeat import Heartbeat
 from tandem.controller.coordination.peer_state import LastHeard
 from tandem.controller.decision import pair_rules
 from tandem.controller.decision.observation import Policy
-from tandem.controller.instance.store_watch import StoreView
 from tandem.controller.local_state.remembered_heads import SeenHead
+from tandem.controller.watch.store_watch import StoreView
 from tandem.sink.store.chain.pins import Pin
 
 

@@ -19,11 +19,11 @@ from botocore.config import Config
 from tandem.backup_avro.errors import DamagedError, TandemError
 from tandem.backup_avro.record.chunk_cipher import KEY_SIZE
 from tandem.backup_avro.record.envelope import LONGEST_WRAPPING_KEY
+from tandem.sink.aws.aws_session import MISREAD, AwsSession, misread_at
+from tandem.sink.aws.credential_agents import keep_answers_out_of_logs
 from tandem.sink.encryption.encryption_settings import region_of
 from tandem.sink.encryption.errors import KeyDeniedError, KeyUnavailableError
 from tandem.sink.process import clock
-from tandem.sink.store.s3.aws_session import MISREAD, AwsSession, misread_at
-from tandem.sink.store.s3.credential_agents import keep_answers_out_of_logs
 
 _T = TypeVar("_T")
 _FRESH_S: Final = 3600.0

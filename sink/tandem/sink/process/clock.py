@@ -21,6 +21,6 @@ def local_ms() -> int:
     """Return the machine's wall clock, in ms since the epoch. It may be set to anything at any moment.
 
     Only used to check the store's clock when the time that a process was away is computed
-    (`sink.read.tombstone_guarantee.away_s`).
+    (`sink.read.progress.tombstone_guarantee.away_s`).
     """
     return round(time.time() * 1000)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tandem.sink.kafka.fetch.events import AtHead, Fetched, FetchFault, TopicPartition
+from tandem.sink.kafka.events import AtHead, Fetched, FetchFault, TopicPartition
 from tandem.sink.read.reader_context import ReaderContext
 
 

@@ -15,7 +15,7 @@ from typing import Self
 
 from tandem.backup_avro.chain.entries import PartitionKey, Position, RecordHash
 from tandem.sink.encryption.record_keys import PLAIN, RecordKeys
-from tandem.sink.kafka.fetch.events import LogPlace, TopicPartition
+from tandem.sink.kafka.events import LogPlace, TopicPartition
 from tandem.sink.kafka.lookup.leader_epochs import log_holds
 from tandem.sink.read.reader_context import FetchSource
 

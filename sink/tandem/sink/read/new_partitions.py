@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from tandem.backup_avro.chain.entries import PartitionKey, Position, RecordHash, Topic
 from tandem.backup_avro.errors import TransientError
 from tandem.sink.encryption.record_keys import PLAIN, RecordKeys
+from tandem.sink.kafka.events import LogBounds, LogPlace, TopicPartition
 from tandem.sink.kafka.fetch.assignment import backoff
-from tandem.sink.kafka.fetch.events import LogBounds, LogPlace, TopicPartition
 from tandem.sink.process import clock
 from tandem.sink.process.resource_limits import resource_shortage
 from tandem.sink.read.reader_context import FetchSource

@@ -14,14 +14,14 @@ from tandem.backup_avro.chain.entries import PartitionKey, RecordHash, StoredObj
 from tandem.backup_avro.errors import DamagedError, TransientError
 from tandem.backup_avro.selection.last_records import PartitionCopy
 from tandem.sink.encryption.record_keys import PLAIN, RecordKeys
-from tandem.sink.kafka.fetch.events import AtHead, Evidence, Fetched, FetchFault, LogBounds, LogPlace, TopicPartition
+from tandem.sink.kafka.events import AtHead, Evidence, Fetched, FetchFault, LogBounds, LogPlace, TopicPartition
 from tandem.sink.process import clock
 from tandem.sink.process.memory_budget import MemoryBudget, MemoryShare
 from tandem.sink.process.meters import NOBODY, Meters
-from tandem.sink.read.partition_progress import PartitionProgress
+from tandem.sink.read.progress.partition_progress import PartitionProgress
 from tandem.sink.read.skip.copied_records import CopiedRecords, LookupPendingError
 from tandem.sink.store.chain.chain_writer import now_ms
-from tandem.sink.store.object_store import ObjectStore
+from tandem.sink.store.contract.object_store import ObjectStore
 from tandem.sink.transcode.transcoder_result import Transcoded, Transcoder
 from tandem.sink.write.object_buffer import ObjectBuffer
 

@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 import structlog
 
 from tandem.backup_avro.errors import DamagedError, TransientError
-from tandem.sink.kafka.fetch.events import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
+from tandem.sink.kafka.events import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
 from tandem.sink.kafka.lookup.leader_epochs import log_holds
 from tandem.sink.process import clock
 from tandem.sink.read import log_identity
 from tandem.sink.read.deferred_responses import DeferredResponses
 from tandem.sink.read.open_transactions import HeldOffset, OpenTransactions
-from tandem.sink.read.partition_progress import PartitionProgress
+from tandem.sink.read.progress.partition_progress import PartitionProgress
 from tandem.sink.read.reader_context import (
     DAMAGED_RETRY_S,
     EmptyTail,

@@ -1,11 +1,11 @@
-"""Object stores behind one protocol, `object_store.ObjectStore`: `file://`, `s3://`, `gs://` and `az://`.
+"""Object stores behind one protocol, `contract.object_store.ObjectStore`: `file://`, `s3://`, `gs://` and `az://`.
 
-`open_store` opens a store by its URL, `probe` refuses a store that ignores put-if-absent, `signed_store` signs
-documents. Only the modules of `s3` import boto3, and only
-`cloud_client` makes clients of obstore. `chain` reads and writes chains and documents in a store.
+`open_store` opens a store by its URL, `signed_store` signs documents, `encrypted_objects` encrypts data. Only the
+modules of `s3` and `sink.aws` import boto3, and only `cloud_client` makes clients of obstore. `chain` reads and writes
+chains and documents in a store.
 """
 
-from tandem.sink.store.object_store import (
+from tandem.sink.store.contract.object_store import (
     BadKeyError,
     ObjectInfo,
     ObjectMissingError,
@@ -19,8 +19,8 @@ from tandem.sink.store.object_store import (
     StoreUnfitError,
     UploadInfo,
 )
+from tandem.sink.store.contract.store_settings import StoreAccess
 from tandem.sink.store.open_store import open_store
-from tandem.sink.store.store_settings import StoreAccess
 
 __all__ = [
     "BadKeyError",

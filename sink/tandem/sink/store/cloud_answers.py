@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tandem.backup_avro.errors import TandemError
-from tandem.sink.store.object_store import (
+from tandem.sink.store.contract.object_store import (
     ObjectMissingError,
     StoreDeniedError,
     StoreMissingError,

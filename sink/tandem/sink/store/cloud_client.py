@@ -23,9 +23,9 @@ from tandem.backup_avro.errors import ConfigError
 from tandem.sink.process import clock
 from tandem.sink.process.secret_forms import forms_of
 from tandem.sink.store.cloud_answers import FailedRequest, error_of, read_error
-from tandem.sink.store.object_store import StoreTransientError
-from tandem.sink.store.store_clock import StoreClock
-from tandem.sink.store.store_settings import StoreAccess
+from tandem.sink.store.contract.object_store import StoreTransientError
+from tandem.sink.store.contract.store_clock import StoreClock
+from tandem.sink.store.contract.store_settings import StoreAccess
 
 if TYPE_CHECKING:
     from obstore.store import AzureConfig, AzureStore, ClientConfig, GCSConfig, GCSStore, RetryConfig

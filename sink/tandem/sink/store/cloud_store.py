@@ -17,9 +17,16 @@ from typing import Any, Final
 from tandem.backup_avro.errors import TandemError
 from tandem.sink.encryption.key_ring import NO_KEYS, KeyRing
 from tandem.sink.store.cloud_client import CloudCaller, CloudPlace
-from tandem.sink.store.former_versions import FormerVersion
-from tandem.sink.store.object_keys import check_folder, check_key, check_prefix, check_range, is_key, safe_start
-from tandem.sink.store.object_store import (
+from tandem.sink.store.contract.former_versions import FormerVersion
+from tandem.sink.store.contract.object_keys import (
+    check_folder,
+    check_key,
+    check_prefix,
+    check_range,
+    is_key,
+    safe_start,
+)
+from tandem.sink.store.contract.object_store import (
     ObjectInfo,
     ObjectMissingError,
     PutResult,
@@ -27,8 +34,8 @@ from tandem.sink.store.object_store import (
     UploadInfo,
     check_size,
 )
-from tandem.sink.store.probe import probe_key, probe_put_if_absent
-from tandem.sink.store.store_settings import StoreAccess
+from tandem.sink.store.contract.probe import probe_key, probe_put_if_absent
+from tandem.sink.store.contract.store_settings import StoreAccess
 
 _MAX_SKEW: Final = timedelta(minutes=5)
 _AT_ONCE: Final = 16

@@ -20,8 +20,8 @@ from pathlib import Path
 from tandem.backup_avro.errors import TandemError
 from tandem.sink.encryption.key_ring import NO_KEYS, KeyRing
 from tandem.sink.process import clock
-from tandem.sink.store.object_keys import check_folder, check_key, check_prefix, check_range, is_key
-from tandem.sink.store.object_store import (
+from tandem.sink.store.contract.object_keys import check_folder, check_key, check_prefix, check_range, is_key
+from tandem.sink.store.contract.object_store import (
     ObjectInfo,
     ObjectMissingError,
     PutResult,
@@ -32,8 +32,8 @@ from tandem.sink.store.object_store import (
     UploadInfo,
     check_size,
 )
-from tandem.sink.store.probe import probe_key, probe_put_if_absent
-from tandem.sink.store.store_clock import StoreClock
+from tandem.sink.store.contract.probe import probe_key, probe_put_if_absent
+from tandem.sink.store.contract.store_clock import StoreClock
 
 _MAX_SKEW = timedelta(minutes=5)
 _UPLOADS = ".tandem-uploads"

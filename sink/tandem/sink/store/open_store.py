@@ -6,11 +6,11 @@ from urllib.parse import unquote, urlsplit
 
 from tandem.backup_avro.errors import ConfigError
 from tandem.sink.encryption.key_ring import KeyRing
+from tandem.sink.store.contract.object_keys import check_key
+from tandem.sink.store.contract.object_store import BadKeyError, ObjectStore
+from tandem.sink.store.contract.store_settings import BUCKET, CONTAINER, OTHER_NAMES, StoreAccess
 from tandem.sink.store.file_store import FileStore
-from tandem.sink.store.object_keys import check_key
-from tandem.sink.store.object_store import BadKeyError, ObjectStore
 from tandem.sink.store.signed_store import SignedStore
-from tandem.sink.store.store_settings import BUCKET, CONTAINER, OTHER_NAMES, StoreAccess
 
 _FORMS = "write s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or file:///folder"
 

@@ -20,9 +20,9 @@ from tandem.backup_avro.chain.signatures import Signer, Trust
 from tandem.backup_avro.errors import ConfigError, OversizeError
 from tandem.sink.encryption.key_ring import keys_of
 from tandem.sink.process import log
-from tandem.sink.store.former_versions import FormerVersions, versions_of
-from tandem.sink.store.object_store import ObjectInfo, ObjectStore, PutResult, UploadInfo
-from tandem.sink.store.store_settings import StoreAccess
+from tandem.sink.store.contract.former_versions import FormerVersions, versions_of
+from tandem.sink.store.contract.object_store import ObjectInfo, ObjectStore, PutResult, UploadInfo
+from tandem.sink.store.contract.store_settings import StoreAccess
 
 _LARGEST_KEY = 10_000
 """Most bytes read of a private key's file. A valid one has a hundred and twenty."""

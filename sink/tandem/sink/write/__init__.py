@@ -1,6 +1,6 @@
 """From Avro blocks to committed objects.
 
-`object_buffer` packs blocks into objects, `commit_draft` collects the contents of the next commit, `commit` uploads
-the objects and appends the commit to the chain, `confirm` checks that objects are in the store, `merge` joins small
-objects, `clear` deletes a generation.
+`object_buffer` packs blocks into objects, `sink.commit_draft` collects the contents of the next commit, `commit`
+uploads the objects and appends the commit to the chain, `confirm` checks that objects are in the store, `merge` joins
+small objects, `clear` deletes a generation.
 """

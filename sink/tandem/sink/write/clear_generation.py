@@ -21,7 +21,7 @@ from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import PermanentError
 from tandem.sink.store.chain import pins
 from tandem.sink.store.chain.chain_writer import ChainWriter, now_ms
-from tandem.sink.store.object_store import ObjectStore
+from tandem.sink.store.contract.object_store import ObjectStore
 
 _LOG = structlog.get_logger()
 _BATCH = 1000

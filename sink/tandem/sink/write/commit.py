@@ -32,13 +32,13 @@ from tandem.backup_avro.chain.entries import (
 )
 from tandem.backup_avro.errors import PermanentError, TandemError, TransientError
 from tandem.sink.encryption.errors import KeyUnavailableError
-from tandem.sink.encryption.objects import new_seal
 from tandem.sink.kafka.cluster.guarded_topics import ClusterView
 from tandem.sink.kafka.errors.cluster_errors import ClusterAuthenticationError
 from tandem.sink.process import clock
 from tandem.sink.process.meters import NOBODY, Meters, Target
 from tandem.sink.store.chain.chain_writer import ChainWriter, StoppedError
-from tandem.sink.store.object_store import ObjectStore, StoreTransientError, put_new
+from tandem.sink.store.contract.object_store import ObjectStore, StoreTransientError, put_new
+from tandem.sink.store.encrypted_objects import new_seal
 from tandem.sink.write.confirm import what_is_wrong
 from tandem.sink.write.object_buffer import ObjectAssembly
 

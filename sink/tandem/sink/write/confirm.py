@@ -18,7 +18,7 @@ from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import Part, StoredObject
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import DamagedError
-from tandem.sink.store.object_store import ObjectMissingError, ObjectStore, OutsizedObjectError
+from tandem.sink.store.contract.object_store import ObjectMissingError, ObjectStore, OutsizedObjectError
 
 _READERS = 4
 _PIECE = 8 << 20

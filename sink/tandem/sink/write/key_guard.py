@@ -34,9 +34,9 @@ from tandem.backup_avro.selection.vanished_keys import (
     find_vanished_keys,
     likely_cause,
 )
-from tandem.sink.encryption.objects import read_range
 from tandem.sink.store.chain.chain_writer import StoppedError
-from tandem.sink.store.object_store import ObjectMissingError, ObjectStore
+from tandem.sink.store.contract.object_store import ObjectMissingError, ObjectStore
+from tandem.sink.store.encrypted_objects import read_range
 from tandem.sink.transcode.implementation_choice import best_bodies
 
 _LOG = structlog.get_logger()

@@ -36,11 +36,11 @@ from tandem.backup_avro.errors import DamagedError, TandemError, TransientError
 from tandem.backup_avro.record.container import Codec, encode_header
 from tandem.sink.encryption.errors import PlainObjectError
 from tandem.sink.encryption.key_ring import keys_of
-from tandem.sink.encryption.objects import ObjectBytes, Plain, new_seal, open_object, read_parts, stored_object
 from tandem.sink.store.chain import checkpoints, pins
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import ChainWriter, now_ms
-from tandem.sink.store.object_store import ObjectMissingError, ObjectStore, put_new
+from tandem.sink.store.contract.object_store import ObjectMissingError, ObjectStore, put_new
+from tandem.sink.store.encrypted_objects import ObjectBytes, Plain, new_seal, open_object, read_parts, stored_object
 from tandem.sink.write.commit import Task
 from tandem.sink.write.confirm import ObjectLoss, ObjectLostError
 from tandem.sink.write.merge_plan import Merge, MergeOutput, MergePiece, MergeRules, plan_merge

@@ -20,7 +20,7 @@ from typing import Protocol
 from tandem.backup_avro.chain.entries import Part, PartitionKey, StoredObject
 from tandem.backup_avro.record.container import Codec, encode_block, encode_header
 from tandem.sink.encryption.key_ring import ObjectSeal
-from tandem.sink.encryption.objects import ObjectBytes, stored_object
+from tandem.sink.store.encrypted_objects import ObjectBytes, stored_object
 from tandem.sink.transcode.transcoder_result import Segment
 
 LaneKey = tuple[PartitionKey, int | None]

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 from tandem.backup_avro.record.current import NO_TIMESTAMP
 from tandem.backup_avro.record.record_spans import Span
 from tandem.spark_jobs.compaction.key_hash import key_fingerprint
-from tandem.spark_jobs.datasource.options import ALL, NumberRange
 from tandem.spark_jobs.reading.arrow import RecordRun
 from tandem.spark_jobs.reading.object_reader import Body
+from tandem.spark_jobs.state.read_options import ALL, NumberRange
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -24,8 +24,8 @@ from tandem.spark_jobs.connector.choose_files import NO_GENERATION, FileListing
 from tandem.spark_jobs.connector.file_findings import ConnectorFile, ListedFile
 from tandem.spark_jobs.connector.overlapping_files import SettledFiles
 from tandem.spark_jobs.reading.object_reader import Body, StoreAddress
+from tandem.spark_jobs.reading.wanted_state import FoundState, ReadyState, StateRequest
 from tandem.spark_jobs.spark.worker_log import logged
-from tandem.spark_jobs.state.wanted_state import FoundState, ReadyState, StateRequest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

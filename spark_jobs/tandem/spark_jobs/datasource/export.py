@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from tandem.backup_avro.errors import ConfigError, PermanentError, RefusedError
-from tandem.sink.encryption.objects import require_keys
 from tandem.sink.store.chain import pins
+from tandem.sink.store.encrypted_objects import require_keys
 from tandem.spark_jobs.compaction.newest_per_key import latest_per_key
 from tandem.spark_jobs.datasource import plan
-from tandem.spark_jobs.datasource.options import parse_options, referenced
 from tandem.spark_jobs.datasource.source import FORMAT, register
+from tandem.spark_jobs.reading.wanted_state import FoundState
 from tandem.spark_jobs.spark.job_progress import thread_beside
 from tandem.spark_jobs.state import find_state
-from tandem.spark_jobs.state.wanted_state import FoundState
+from tandem.spark_jobs.state.read_options import parse_options, referenced
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

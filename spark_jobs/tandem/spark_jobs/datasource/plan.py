@@ -8,9 +8,9 @@ from typing import Final
 
 from tandem.backup_avro.errors import ConfigError
 from tandem.backup_avro.selection.restorable_state import PartitionSelection, Selection, Slice
-from tandem.spark_jobs.datasource.options import ALL, MIN_PARTITIONS, NumberRange, SourceOptions
 from tandem.spark_jobs.reading.object_reader import CACHE_BYTES
 from tandem.spark_jobs.reading.task_objects import with_used_parts_only
+from tandem.spark_jobs.state.read_options import ALL, MIN_PARTITIONS, NumberRange, SourceOptions
 
 #: Bytes of stored objects that one Spark partition reads, unless a single object is larger.
 TASK_BYTES: Final = 16 * 1024 * 1024

@@ -11,8 +11,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from tandem.spark_jobs.datasource.options import ALL, MAX_MS, NumberRange
 from tandem.spark_jobs.datasource.plan import EVERYTHING, FilterScope
+from tandem.spark_jobs.state.read_options import ALL, MAX_MS, NumberRange
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _EQUAL: Final = frozenset({"EqualTo", "EqualNullSafe"})

@@ -18,16 +18,16 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from tandem.backup_avro.errors import ConfigError
-from tandem.sink.encryption.objects import require_keys
 from tandem.sink.process import log
+from tandem.sink.store.encrypted_objects import require_keys
 from tandem.spark_jobs.compaction.newest_per_key import newest_records
-from tandem.spark_jobs.datasource.options import SourceOptions, parse_options
 from tandem.spark_jobs.datasource.plan import EVERYTHING, FilterScope, LatestTask, ReadTask, plan
 from tandem.spark_jobs.datasource.pushed_filters import scope_of
 from tandem.spark_jobs.reading import arrow
 from tandem.spark_jobs.reading.arrow import RecordRun
 from tandem.spark_jobs.reading.object_reader import ObjectReader
 from tandem.spark_jobs.state import find_state
+from tandem.spark_jobs.state.read_options import SourceOptions, parse_options
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -18,8 +18,8 @@ from tandem.backup_avro.record.container import ContainerHeader, decompress, enc
 from tandem.backup_avro.record.current import BYTES
 from tandem.backup_avro.record.record_spans import Span
 from tandem.backup_avro.record.varint import encode_long
-from tandem.sink.encryption.objects import Plain
 from tandem.sink.store import ObjectStore
+from tandem.sink.store.encrypted_objects import Plain
 from tandem.sink.transcode.implementation_choice import best_bodies
 from tandem.spark_jobs.compaction.key_hash import key_fingerprint
 from tandem.spark_jobs.reading.object_reader import ObjectReader, header_of

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from tandem.backup_avro.errors import PermanentError
 from tandem.backup_avro.json_fields import UNLESS_NONE
 from tandem.sink.store import ObjectStore
-from tandem.sink.store.former_versions import FormerVersion, versions_of
+from tandem.sink.store.contract.former_versions import FormerVersion, versions_of
 from tandem.spark_jobs.erasure.erasure_plan import may_hold
 
 _AT_ONCE = 1000

@@ -9,7 +9,7 @@ from typing import Final
 
 from tandem.backup_avro.errors import PermanentError, TimedOutError
 from tandem.sink.kafka.auth.client_config import Value
-from tandem.sink.kafka.fetch.events import FaultKind, Fetched, FetchFault
+from tandem.sink.kafka.events import FaultKind, Fetched, FetchFault
 from tandem.sink.kafka.fetch.fetcher import RawFetcher
 from tandem.sink.transcode.implementation_choice import best_transcoder
 from tandem.sink.transcode.plain_transcoder import BATCH_LIMIT

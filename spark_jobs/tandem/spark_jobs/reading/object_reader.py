@@ -36,7 +36,6 @@ from tandem.backup_avro.record.varint import LONG_MAX
 from tandem.backup_avro.record.version_1 import ConvertedBody, decoder_for, layout_of
 from tandem.backup_avro.selection.restorable_state import Slice
 from tandem.sink.encryption.key_ring import keys_of
-from tandem.sink.encryption.objects import Plain, open_object, read_parts
 from tandem.sink.store import (
     ObjectMissingError,
     ObjectStore,
@@ -46,6 +45,7 @@ from tandem.sink.store import (
     open_store,
 )
 from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.encrypted_objects import Plain, open_object, read_parts
 from tandem.sink.transcode.implementation_choice import best_bodies
 
 #: Bytes of checked objects that one reader keeps. A larger object is kept too while it is the most recent one.

@@ -7,7 +7,7 @@ record in the range.
 
 from __future__ import annotations
 
-from tandem.sink.kafka.fetch.events import Fetched, TopicPartition
+from tandem.sink.kafka.events import Fetched, TopicPartition
 from tandem.sink.kafka.fetch.fetcher import RawFetcher
 from tandem.sink.read.reader_context import named_records
 

@@ -14,13 +14,13 @@ from typing import Final
 
 from tandem.backup_avro.errors import ConfigError, RefusedError
 from tandem.spark_jobs.restore.lease import lease_record
-from tandem.spark_jobs.restore.lease import progress as marks
 from tandem.spark_jobs.restore.lease.fencing import fence_all
 from tandem.spark_jobs.restore.lease.other_restores import short, unfinished
-from tandem.spark_jobs.restore.lease.progress import LostEndError, PlanPhase, PlanState, RestoreProgress
 from tandem.spark_jobs.restore.plan import plan as restore_plan
-from tandem.spark_jobs.restore.prepare import append
-from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
+from tandem.spark_jobs.restore.progress import task_progress as marks
+from tandem.spark_jobs.restore.progress.task_progress import LostEndError, PlanPhase, PlanState, RestoreProgress
+from tandem.spark_jobs.restore.target import append
+from tandem.spark_jobs.restore.target.target_cluster import TargetCluster
 
 _SHORTEST: Final = 8
 

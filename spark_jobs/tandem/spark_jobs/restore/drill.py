@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Final
 from tandem.backup_avro.errors import RefusedError, TandemError
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.connector.connector_reader import ConnectorReader
+from tandem.spark_jobs.restore import forget_restores
 from tandem.spark_jobs.restore.job import RestoreRequest, restore
-from tandem.spark_jobs.restore.lease import forget_restores
 from tandem.spark_jobs.restore.plan.offset_mode import OffsetMode
 from tandem.spark_jobs.restore.plan.options import RestoreOptions
 from tandem.spark_jobs.restore.plan.plan import TopicNaming
 from tandem.spark_jobs.restore.prepare.prepare import PreparedRestore, prepare_restore
-from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
 from tandem.spark_jobs.restore.report import RestoreListener, RestoreReport
+from tandem.spark_jobs.restore.target.target_cluster import TargetCluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -21,40 +21,36 @@ from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.connector.connector_reader import ConnectorReader
 from tandem.spark_jobs.reading.object_reader import StoreAddress
 from tandem.spark_jobs.reading.task_objects import with_used_parts_only
-from tandem.spark_jobs.restore import offset_map, restore_record, worker_calls
+from tandem.spark_jobs.restore import forget_restores, worker_calls
 from tandem.spark_jobs.restore.abandon import put_back
 from tandem.spark_jobs.restore.ambiguous_keys import refuse_ambiguous_keys
 from tandem.spark_jobs.restore.check import check_partition
-from tandem.spark_jobs.restore.check.check_partition import (
-    CheckResult,
-    CheckTask,
-    ExpectedRecords,
-    MapTask,
-)
+from tandem.spark_jobs.restore.check.check_partition import CheckResult, CheckTask, ExpectedRecords, MapTask
 from tandem.spark_jobs.restore.groups import restore_groups
-from tandem.spark_jobs.restore.lease import forget_restores
-from tandem.spark_jobs.restore.lease import progress as marks
 from tandem.spark_jobs.restore.lease.lease_record import OvertakenError
-from tandem.spark_jobs.restore.lease.progress import LostEndError, PlanPhase, RestoreProgress
-from tandem.spark_jobs.restore.lease.restore_lease import RestoreLease
-from tandem.spark_jobs.restore.load import load
+from tandem.spark_jobs.restore.load import closing, load
 from tandem.spark_jobs.restore.load.load import LoadResult
-from tandem.spark_jobs.restore.load.load_task import LoadTask, queued
-from tandem.spark_jobs.restore.load.newest_by_key import load_by_key
-from tandem.spark_jobs.restore.load.newest_records import PASS_RECORDS
 from tandem.spark_jobs.restore.merge_source import MergePlan, MergeSource, MergeTopic, SourceTimes, in_order, source_of
 from tandem.spark_jobs.restore.plan import plan as restore_plan
 from tandem.spark_jobs.restore.plan.offset_mode import OffsetMode
 from tandem.spark_jobs.restore.plan.options import RestoreOptions
 from tandem.spark_jobs.restore.plan.plan import TargetTopic, TopicPlan
-from tandem.spark_jobs.restore.plan.stray_keys import SurveyTask
-from tandem.spark_jobs.restore.prepare import append, closing, filling, target_settings, wait_cleaned
+from tandem.spark_jobs.restore.prepare import filling, target_settings, wait_cleaned
 from tandem.spark_jobs.restore.prepare import prepare as restore_prepare
 from tandem.spark_jobs.restore.prepare.loading_config import LoadingConfig, wanted_of
 from tandem.spark_jobs.restore.prepare.prepare import PreparedRestore, check_consent, prepare_restore
-from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
+from tandem.spark_jobs.restore.progress import offset_map, restore_record
+from tandem.spark_jobs.restore.progress import task_progress as marks
+from tandem.spark_jobs.restore.progress.task_progress import LostEndError, PlanPhase, RestoreProgress
+from tandem.spark_jobs.restore.records.load_task import LoadTask, queued
+from tandem.spark_jobs.restore.records.newest_by_key import load_by_key
+from tandem.spark_jobs.restore.records.newest_records import PASS_RECORDS
+from tandem.spark_jobs.restore.records.stray_keys import SurveyTask
 from tandem.spark_jobs.restore.report import RestoreListener, RestoreReport, TopicReport
+from tandem.spark_jobs.restore.restore_lease import RestoreLease
 from tandem.spark_jobs.restore.sorted_load import LoadCalls, as_one, load_sorted, refuse_unless_whole
+from tandem.spark_jobs.restore.target import append
+from tandem.spark_jobs.restore.target.target_cluster import TargetCluster
 from tandem.spark_jobs.spark.job_progress import thread_beside
 from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
 from tandem.spark_jobs.spark.session import encrypts_disks, require_encrypted_disks

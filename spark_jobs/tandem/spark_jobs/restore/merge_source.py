@@ -14,13 +14,13 @@ from tandem.backup_avro.record.current import NO_TIMESTAMP
 from tandem.backup_avro.selection.restorable_state import PartitionSelection
 from tandem.spark_jobs.reading.object_reader import Body, StoreAddress
 from tandem.spark_jobs.reading.task_objects import with_used_parts_only
-from tandem.spark_jobs.restore.load.load_task import SourcePartition
-from tandem.spark_jobs.restore.load.newest_records import AscendingOffsets, newest_offsets
-from tandem.spark_jobs.restore.load.record_stream import PlacedRecord, RecordShaper
-from tandem.spark_jobs.restore.plan.partitioner import chooser
 from tandem.spark_jobs.restore.plan.plan import RestorePlan, TopicPlan
-from tandem.spark_jobs.restore.plan.record_changes import RecordChanges
-from tandem.spark_jobs.restore.prepare.append import takes_keys_only
+from tandem.spark_jobs.restore.records.load_task import SourcePartition
+from tandem.spark_jobs.restore.records.newest_records import AscendingOffsets, newest_offsets
+from tandem.spark_jobs.restore.records.partitioner import chooser
+from tandem.spark_jobs.restore.records.record_changes import RecordChanges
+from tandem.spark_jobs.restore.records.record_stream import PlacedRecord, RecordShaper
+from tandem.spark_jobs.restore.target.append import takes_keys_only
 from tandem.spark_jobs.restore.time_bounds import EARLIEST, LATEST, Longs, time_bounds
 
 _MIB: Final = 1 << 20

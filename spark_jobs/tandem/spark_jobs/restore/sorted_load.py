@@ -23,9 +23,9 @@ from tandem.backup_avro.errors import DamagedError
 from tandem.backup_avro.record.varint import encode_long
 from tandem.spark_jobs.reading.object_reader import Body
 from tandem.spark_jobs.restore.load.load import LoadResult
-from tandem.spark_jobs.restore.load.load_task import LoadTask
-from tandem.spark_jobs.restore.load.record_stream import GivenUnits, RecordChunk, TransactionUnit
 from tandem.spark_jobs.restore.merge_source import MergePlace, MergePlan, MergeSource, MergeTopic
+from tandem.spark_jobs.restore.records.load_task import LoadTask
+from tandem.spark_jobs.restore.records.record_stream import GivenUnits, RecordChunk, TransactionUnit
 from tandem.spark_jobs.spark.shuffle import Message, Shuffle, ShuffleStage, Waves
 
 Load = Callable[[LoadTask, GivenUnits], Iterator[Any]]

@@ -17,15 +17,15 @@ from tandem.spark_jobs.restore.check.check_partition import (
     WrittenRange,
 )
 from tandem.spark_jobs.restore.load import load
-from tandem.spark_jobs.restore.load.batch_producer import FencedError
 from tandem.spark_jobs.restore.load.load import LoadResult
-from tandem.spark_jobs.restore.load.load_task import LoadTask
-from tandem.spark_jobs.restore.load.newest_by_key import Winners
-from tandem.spark_jobs.restore.load.record_stream import GivenUnits
 from tandem.spark_jobs.restore.merge_source import MergePlan, MergeSource, MergeTopic, SourceTimes
-from tandem.spark_jobs.restore.plan import stray_keys
-from tandem.spark_jobs.restore.plan.stray_keys import StrayKey, SurveyTask
 from tandem.spark_jobs.restore.prepare.wait_cleaned import CleanedPartition
+from tandem.spark_jobs.restore.progress.batch_producer import FencedError
+from tandem.spark_jobs.restore.records import stray_keys
+from tandem.spark_jobs.restore.records.load_task import LoadTask
+from tandem.spark_jobs.restore.records.newest_by_key import Winners
+from tandem.spark_jobs.restore.records.record_stream import GivenUnits
+from tandem.spark_jobs.restore.records.stray_keys import StrayKey, SurveyTask
 from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
 from tandem.spark_jobs.spark.worker_log import logged
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from tandem.backup_avro.chain.entries import Part, PartitionKey, StoredObject
 from tandem.backup_avro.record.record_spans import Span
-from tandem.sink.encryption.objects import ObjectBytes, new_seal, stored_object
 from tandem.sink.store import ObjectStore
-from tandem.sink.store.object_store import put_new
+from tandem.sink.store.contract.object_store import put_new
+from tandem.sink.store.encrypted_objects import ObjectBytes, new_seal, stored_object
 
 
 def put_object(

@@ -30,8 +30,8 @@ from tandem.backup_avro.record.container import (
 )
 from tandem.backup_avro.record.record_spans import Span
 from tandem.sink.encryption.key_ring import keys_of
-from tandem.sink.encryption.objects import Plain, open_object, read_parts
 from tandem.sink.store import ObjectMissingError, ObjectStore
+from tandem.sink.store.encrypted_objects import Plain, open_object, read_parts
 from tandem.sink.transcode.implementation_choice import best_bodies
 from tandem.spark_jobs.compaction.key_hash import key_fingerprint
 from tandem.spark_jobs.reading.object_reader import MissingObjectError, check_bytes, get_whole, header_of

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from tandem.backup_avro.chain.entries import iso
 from tandem.backup_avro.errors import RefusedError, TandemError
 from tandem.backup_avro.selection.restorable_state import PartitionSelection, Selection
-from tandem.sink.encryption.objects import require_keys
 from tandem.sink.kafka.cluster.admin import ClusterAdmin, TopicInfo
 from tandem.sink.store.chain import pins
 from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.encrypted_objects import require_keys
 from tandem.spark_jobs.reading.object_reader import StoreAddress, require_pair
 from tandem.spark_jobs.reading.task_objects import with_used_parts_only
+from tandem.spark_jobs.reading.wanted_state import FoundState, StateRequest
 from tandem.spark_jobs.rewind.key_changes import EVERY_KEY, KeyChoice
 from tandem.spark_jobs.rewind.rewind_partition import RewindTask, plan_partition
 from tandem.spark_jobs.rewind.rewind_plan import PartitionRewind, RewindPlan, RewindReport, WrittenPartition
@@ -30,7 +31,6 @@ from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
 from tandem.spark_jobs.spark.task_attempts import is_retried
 from tandem.spark_jobs.spark.worker_log import logged
 from tandem.spark_jobs.state.find_state import find_state
-from tandem.spark_jobs.state.wanted_state import FoundState, StateRequest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

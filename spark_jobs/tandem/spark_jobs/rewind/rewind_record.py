@@ -17,7 +17,7 @@ from tandem.backup_avro.chain.entries import from_iso, iso
 from tandem.backup_avro.chain.json_codec import VERSION, Fields, canonical, pack
 from tandem.backup_avro.errors import ConfigError, DamagedError
 from tandem.sink.store import ObjectMissingError, ObjectStore
-from tandem.sink.store.object_store import put_new
+from tandem.sink.store.contract.object_store import put_new
 from tandem.spark_jobs.restore.live_write.offset_ranges import OffsetRange
 
 

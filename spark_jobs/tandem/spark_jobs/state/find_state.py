@@ -20,7 +20,7 @@ from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import now_ms
 from tandem.spark_jobs.connector.connector_reader import ConnectorReader
 from tandem.spark_jobs.reading.newest_first import newest_first
-from tandem.spark_jobs.state.wanted_state import FoundState, StateRequest
+from tandem.spark_jobs.reading.wanted_state import FoundState, StateRequest
 
 _SKEW_MS: Final = 5_000
 """The most ms by which a requested moment may lie ahead of the store's clock."""

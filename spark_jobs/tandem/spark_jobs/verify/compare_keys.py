@@ -20,23 +20,23 @@ from tandem.backup_avro.json_fields import UNLESS_NONE, in_json
 from tandem.backup_avro.selection.coverage import common_offset, only_compacts
 from tandem.backup_avro.selection.restorable_state import PartitionSelection, Slice, choose_generation
 from tandem.sink.encryption.key_ring import keys_of
-from tandem.sink.encryption.objects import require_keys
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.store.chain import pins
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import now_ms
+from tandem.sink.store.encrypted_objects import require_keys
 from tandem.sink.transcode.implementation_choice import best_bodies
 from tandem.sink.transcode.transcoder_result import Segment
 from tandem.spark_jobs.reading.newest_first import newest_first
 from tandem.spark_jobs.reading.object_reader import Body, ObjectReader, StoreAddress, require_pair
 from tandem.spark_jobs.reading.task_objects import with_used_parts_only
+from tandem.spark_jobs.reading.wanted_state import FoundState
 from tandem.spark_jobs.spark.job_progress import reporting
 from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
 from tandem.spark_jobs.spark.shuffle import shuffle_on
 from tandem.spark_jobs.spark.task_attempts import is_retried
 from tandem.spark_jobs.spark.worker_log import logged
 from tandem.spark_jobs.state.find_state import refuse_forged
-from tandem.spark_jobs.state.wanted_state import FoundState
 from tandem.spark_jobs.verify.compare_by_key import compare_by_key, failed_comparison
 from tandem.spark_jobs.verify.compare_plan import (
     NAMED,

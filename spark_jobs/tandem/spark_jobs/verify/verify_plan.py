@@ -19,7 +19,7 @@ from tandem.backup_avro.errors import DamagedError, TandemError
 from tandem.backup_avro.json_fields import UNLESS_NONE, in_json
 from tandem.backup_avro.record.container import ContainerHeader, decompress, iter_blocks
 from tandem.sink.encryption.key_ring import NO_KEYS, KeyRing
-from tandem.sink.encryption.objects import open_object, part_hashes
+from tandem.sink.store.encrypted_objects import open_object, part_hashes
 from tandem.spark_jobs.reading.object_figures import ObjectFigures
 from tandem.spark_jobs.reading.object_reader import check_bytes, open_container
 

@@ -23,10 +23,10 @@ from tandem.sink.store.chain import pins
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.pauses import PauseReader
 from tandem.sink.store.chain.releases import ReleaseReader
-from tandem.spark_jobs.restore import offset_pages, restore_record
 from tandem.spark_jobs.restore.groups import group_plan, restore_groups
-from tandem.spark_jobs.restore.offset_map import LARGEST_PAGE, OffsetRow
-from tandem.spark_jobs.restore.offset_pages import TaskMap
+from tandem.spark_jobs.restore.progress import offset_pages, restore_record
+from tandem.spark_jobs.restore.progress.offset_map import LARGEST_PAGE, OffsetRow
+from tandem.spark_jobs.restore.progress.offset_pages import TaskMap
 
 LEFT_BY_RESTORES = ("restore record", "group note")
 OFFER = layout.offers_prefix(PAIR, "a", 1) + layout.offer_name(

@@ -14,8 +14,8 @@ from tandem.backup_avro.chain.json_codec import PACKED_FROM, unpack
 from tandem.backup_avro.documents import checkpoint
 from tandem.backup_avro.errors import DamagedError
 from tandem.sink.store.chain import pins
-from tandem.spark_jobs.restore import restore_record
 from tandem.spark_jobs.restore.groups import restore_groups
+from tandem.spark_jobs.restore.progress import restore_record
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -26,7 +26,7 @@ from tandem.backup_avro.selection.coverage import (
 from tandem.controller.instance.act import InstanceTasks, TaskPolicy
 from tandem.controller.instance.history_proof import HistoryProver, NotProvenError
 from tandem.sink.kafka.errors.cluster_errors import ClusterUnreachableError
-from tandem.sink.kafka.fetch.events import TopicPartition
+from tandem.sink.kafka.events import TopicPartition
 from tandem.sink.kafka.lookup.leader_epochs import EpochDescent, log_holds
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import Identity

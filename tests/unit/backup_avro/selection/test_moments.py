@@ -23,13 +23,13 @@ from tandem.backup_avro.selection.moments import marked, moment_of, parse_moment
 from tandem.backup_avro.selection.state_as_of import KnownMoment
 from tandem.sink.store.chain import checkpoints
 from tandem.sink.store.chain.chain_reader import ChainReader
-from tandem.spark_jobs.restore.lease.progress import PlanState
+from tandem.spark_jobs.reading.wanted_state import StateRequest
 from tandem.spark_jobs.restore.plan.options import RestoreOptions, plan_again, plan_of
 from tandem.spark_jobs.restore.plan.plan import RestorePlan, TopicNaming, TopicPlan
 from tandem.spark_jobs.restore.plan.plan_file import decode, encode
 from tandem.spark_jobs.restore.prepare.prepare import refuse_if_clearing
+from tandem.spark_jobs.restore.progress.task_progress import PlanState
 from tandem.spark_jobs.state.find_state import find_state, moment
-from tandem.spark_jobs.state.wanted_state import StateRequest
 
 MINUTE = 60_000
 Held = dict[tuple[str, int], list[int]]

@@ -18,12 +18,12 @@ from tandem.backup_avro.selection.one_history import Records, select_one_history
 from tandem.backup_avro.selection.restorable_state import PartitionSelection, Slice, select
 from tandem.backup_avro.selection.state_as_of import as_of
 from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.spark_jobs.reading.wanted_state import FoundState, StateRequest
 from tandem.spark_jobs.restore.groups import restore_groups
 from tandem.spark_jobs.restore.plan.options import ExactPlan, RestoreOptions, plan_again, plan_of
 from tandem.spark_jobs.restore.plan.plan import TopicNaming
-from tandem.spark_jobs.restore.restore_record import RestoreRecord
+from tandem.spark_jobs.restore.progress.restore_record import RestoreRecord
 from tandem.spark_jobs.state.find_state import find_state
-from tandem.spark_jobs.state.wanted_state import FoundState, StateRequest
 
 K = key()
 Contents = Callable[[int, int], bytes | None]

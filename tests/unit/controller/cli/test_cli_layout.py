@@ -12,7 +12,7 @@ from tandem.backup_avro.documents.connector_layout import ConnectorReading, Over
 from tandem.backup_avro.errors import ConfigError
 from tandem.controller.cli.main import run
 from tandem.controller.cli.options.layout_options import FileLayout, LayoutArguments, reading, source_options
-from tandem.spark_jobs.datasource.options import parse_options
+from tandem.spark_jobs.state.read_options import parse_options
 
 ROOT = ("--layout", "connector", "--root", GOLDEN_FOLDER.as_uri())
 TARGET = ("--target-bootstrap-servers", "localhost:1")

@@ -26,19 +26,19 @@ from tandem.controller.decision.decide import Reason, StartPipeline, decide
 from tandem.controller.decision.observation import PipelineState, Role
 from tandem.controller.instance.act import InstanceTasks, TaskBoard, TaskPolicy
 from tandem.controller.instance.pipelines import asked_between_commits
-from tandem.controller.instance.store_watch import StoreWatch
+from tandem.controller.watch.store_watch import StoreWatch
+from tandem.sink.commit_draft import CommitDrafter
 from tandem.sink.kafka.cluster.guarded_topics import ANY_GROUP, GuardedTopics
-from tandem.sink.kafka.fetch.events import Fetched, TopicPartition
+from tandem.sink.kafka.events import Fetched, TopicPartition
 from tandem.sink.pipeline_report import Phase, PipelineReport
 from tandem.sink.process import clock
+from tandem.sink.read.progress.scan_plan import ScanPlan
 from tandem.sink.read.reader_context import ReaderContext
 from tandem.sink.read.scan.local_ranges import LocalRanges
-from tandem.sink.read.scan.plan import ScanPlan
 from tandem.sink.read.survey import ClusterSurvey, ClusterSurveyor
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import Identity
-from tandem.sink.store.object_store import StoreTransientError
-from tandem.sink.write.commit_draft import CommitDrafter
+from tandem.sink.store.contract.object_store import StoreTransientError
 
 U = key("u")
 T0 = TopicPartition("t", 0)
@@ -177,7 +177,7 @@ def watch() -> Iterator[tuple[StoreWatch, MemoryStore]]:
 def test_no_surprise_ends_the_watch(watch: tuple[StoreWatch, MemoryStore], monkeypatch: pytest.MonkeyPatch) -> None:
     """An instance that looks at an old view for ever sends heartbeats, and does nothing any more."""
     it, store = watch
-    monkeypatch.setattr("tandem.controller.instance.store_watch._RETRY_S", 0.01)
+    monkeypatch.setattr("tandem.controller.watch.store_watch._RETRY_S", 0.01)
     store.before = lambda *_: RuntimeError("a bug of some library")
     it.start()
     until(lambda: it.trouble is not None)

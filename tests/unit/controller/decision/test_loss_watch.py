@@ -20,9 +20,9 @@ from tandem.backup_avro.selection.moments import parse_moment
 from tandem.controller.coordination.heartbeat import Heartbeat, message_fields
 from tandem.controller.decision.loss_sign import LossKind, LossSign, signs_in, text_of
 from tandem.controller.decision.loss_watch import LossWatch, merged
-from tandem.controller.instance.store_watch import StoreWatch
 from tandem.controller.status.check import CheckLimits, Severity, check_pair
 from tandem.controller.status.overview import overview
+from tandem.controller.watch.store_watch import StoreWatch
 from tandem.sink.store.chain.chain_reader import ChainReader
 
 START = 1_700_000_000_000

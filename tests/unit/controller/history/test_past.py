@@ -14,7 +14,7 @@ from tandem.backup_avro.chain.entries import EntryKind
 from tandem.controller.history import background_history
 from tandem.controller.history.background_history import BackgroundHistory
 from tandem.controller.history.store_history import GradualHistory, read_past_events
-from tandem.controller.instance.store_watch import StoreView
+from tandem.controller.watch.store_watch import StoreView
 from tandem.sink.store import ObjectStore
 from tandem.sink.store.chain.chain_reader import ChainReader
 

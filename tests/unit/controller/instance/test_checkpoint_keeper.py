@@ -24,11 +24,11 @@ from tandem.backup_avro.documents.checkpoint import (
 )
 from tandem.backup_avro.errors import DamagedError, TandemError, TransientError
 from tandem.backup_avro.selection.coverage import GuardedPartitions
-from tandem.controller.instance.checkpoint_keeper import CheckpointKeeper, failed
+from tandem.controller.watch.checkpoint_keeper import CheckpointKeeper, failed
 from tandem.sink.store.chain import checkpoints, pins
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import ChainWriter, HolderLostError
-from tandem.sink.store.object_store import StoreDeniedError, StoreTransientError
+from tandem.sink.store.contract.object_store import StoreDeniedError, StoreTransientError
 from tandem.sink.write.clear_generation import clear_generation
 from tandem.sink.write.commit import takeover_entry
 

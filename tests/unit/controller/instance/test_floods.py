@@ -24,13 +24,13 @@ from tandem.backup_avro.documents.coordination_message import (
 from tandem.controller.coordination.peer_state import PeerState
 from tandem.controller.coordination.topic import CoordinationTopic, parse
 from tandem.controller.http import health
-from tandem.controller.instance.checkpoint_keeper import CheckpointKeeper
 from tandem.controller.instance.loop import Instance
 from tandem.controller.instance.message_watch import MessageWatch
+from tandem.controller.watch.checkpoint_keeper import CheckpointKeeper
 from tandem.sink.process.rates import LINES
 from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.contract.store_settings import StoreAccess
 from tandem.sink.store.signed_store import SignedStore
-from tandem.sink.store.store_settings import StoreAccess
 
 ME = CoordinationMessage(
     event=CoordinationEvent.PROGRESS, pair="p", instance="a", incarnation="i", cluster_id="c", request_id="r", at=1

@@ -16,10 +16,10 @@ from tandem.backup_avro.chain.entries import Entry, EntryKind
 from tandem.backup_avro.errors import PermanentError, RefusedError, TransientError
 from tandem.controller.instance import act as tasks_module
 from tandem.controller.instance.act import InUseError, TaskBoard
-from tandem.controller.instance.store_watch import StoreWatch
+from tandem.controller.watch.store_watch import StoreWatch
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import ChainWriter, ClaimLostError, HolderLostError
-from tandem.sink.store.object_store import StoreTransientError
+from tandem.sink.store.contract.object_store import StoreTransientError
 from tandem.sink.write.confirm import CoverLostError, ObjectLoss
 
 SLOT = ("Seal", 1)

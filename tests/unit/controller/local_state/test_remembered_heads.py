@@ -22,12 +22,12 @@ from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import Clearing
 from tandem.backup_avro.chain.heads import RolledBackError
 from tandem.controller.cli.main import run
-from tandem.controller.instance import store_watch
 from tandem.controller.instance.message_watch import MessageWatch
-from tandem.controller.instance.store_watch import StoreWatch
 from tandem.controller.local_state import remembered_heads as module
 from tandem.controller.local_state.remembered_heads import MOST_BYTES, RememberedHeads
 from tandem.controller.local_state.state_file import StateFile
+from tandem.controller.watch import store_watch
+from tandem.controller.watch.store_watch import StoreWatch
 from tandem.sink.store import ObjectStore, open_store
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.write.clear_generation import clear_generation

@@ -25,7 +25,6 @@ from tandem.controller.coordination.peer_state import PeerState
 from tandem.controller.coordination.topic import CoordinationTopic
 from tandem.controller.decision.loss_sign import LossKind, LossSign
 from tandem.controller.decision.observation import Role
-from tandem.controller.instance.store_watch import last_handover_ms
 from tandem.controller.metrics.catalogue import COMMON, METRICS, MetricKind
 from tandem.controller.metrics.instance_metrics import (
     BackupMetricsCache,
@@ -36,13 +35,14 @@ from tandem.controller.metrics.instance_metrics import (
 from tandem.controller.metrics.job_results import ResultsWatch
 from tandem.controller.metrics.page import MetricDetail, MetricsPage
 from tandem.controller.metrics.reference import page as reference
+from tandem.controller.watch.store_watch import last_handover_ms
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.pipeline_report import Phase
-from tandem.sink.read.reading_progress import PartitionReading
+from tandem.sink.read.progress.reading_progress import PartitionReading
 from tandem.sink.store import ObjectStore
 from tandem.sink.store.chain import outcomes
 from tandem.sink.store.chain.chain_reader import ChainReader
-from tandem.sink.store.object_store import StoreTransientError
+from tandem.sink.store.contract.object_store import StoreTransientError
 
 NOW = 1_800_000_000.0
 ROOT = Path(__file__).parents[4]

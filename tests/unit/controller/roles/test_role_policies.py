@@ -17,7 +17,7 @@ from tandem.controller.roles.cloud import azure_policy, gcs_policy
 from tandem.controller.roles.kafka import Acl, AclResource, acls, command_lines, literal_prefix, scope_of
 from tandem.controller.roles.role import COMMANDS, CredentialRole
 from tandem.controller.roles.s3 import bucket_policy, place_of, policy
-from tandem.spark_jobs.restore.lease.progress import TOPIC
+from tandem.spark_jobs.restore.progress.task_progress import TOPIC
 
 PLACE = place_of(rows.ROOT, pair=rows.PAIR, instances=("a", "b"))
 KEY = "arn:aws:kms:eu-central-1:111122223333:key/0000"

@@ -21,7 +21,7 @@ from tandem.controller.http.health import health_of
 from tandem.controller.metrics.instance_metrics import BackupMetricsCache, collect_instance_metrics
 from tandem.controller.status.instance_view import InstanceView, heartbeat_of
 from tandem.sink.kafka.cluster.guarded_topics import DeniedTopic, GuardedTopics
-from tandem.sink.kafka.fetch.events import TopicPartition
+from tandem.sink.kafka.events import TopicPartition
 from tandem.sink.pipeline_report import Phase, PipelineReport
 from tandem.sink.store import ObjectStore, open_store
 from tandem.sink.write.confirm import CoverLostError, ObjectLoss

@@ -26,13 +26,20 @@ from tandem.backup_avro.selection.restorable_state import Slice, select
 from tandem.sink.encryption.encryption_settings import KeySettings
 from tandem.sink.encryption.errors import MissingKeyError, PlainObjectError
 from tandem.sink.encryption.key_ring import NO_KEYS, KeyRing
-from tandem.sink.encryption.objects import open_object, part_hashes, read_parts, read_range, require_keys, stored_object
 from tandem.sink.store import ObjectStore, StoreAccess, open_store
 from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.encrypted_objects import (
+    open_object,
+    part_hashes,
+    read_parts,
+    read_range,
+    require_keys,
+    stored_object,
+)
 from tandem.sink.write.confirm import ObjectLostError
-from tandem.spark_jobs.datasource.options import parse_keys, parse_options, store_options
-from tandem.spark_jobs.reading.key_history import history
+from tandem.spark_jobs.datasource.key_history import history
 from tandem.spark_jobs.reading.object_reader import ObjectReader, StoreAddress
+from tandem.spark_jobs.state.read_options import parse_keys, parse_options, store_options
 from tandem.spark_jobs.verify.verify_plan import VerifyFault, check_object, plan_objects
 
 OTHER_TEXT = "ff" + "01" * 31
@@ -293,7 +300,7 @@ def test_small_parts_in_one_chunk_are_hashed_once(monkeypatch: pytest.MonkeyPatc
         hashed.append(len(view))
         return sha256_hex(view)
 
-    monkeypatch.setattr("tandem.sink.encryption.objects.sha256_hex", count)
+    monkeypatch.setattr("tandem.sink.store.encrypted_objects.sha256_hex", count)
     assert list(part_hashes(item, item.parts, data)) == [part.sha256 for part in item.parts]
     assert sum(hashed) < 4 * len(data)
     assert len(hashed) < len(item.parts) / 10

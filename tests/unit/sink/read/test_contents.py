@@ -30,12 +30,12 @@ from tandem.sink.encryption.key_ring import KeyRing
 from tandem.sink.encryption.record_keys import PLAIN, RecordKeys
 from tandem.sink.kafka.errors.cluster_errors import ClusterTransientError
 from tandem.sink.kafka.errors.error_codes import ErrorCode
-from tandem.sink.kafka.fetch.events import FaultKind, FetchFault, LogPlace, TopicPartition
+from tandem.sink.kafka.events import FaultKind, FetchFault, LogPlace, TopicPartition
 from tandem.sink.kafka.lookup.record_lookup import SIZES, RecordLookup
 from tandem.sink.kafka.wire import requests, topic_ids
 from tandem.sink.read import log_identity
 from tandem.sink.read.log_identity import ReadPosition, RewrittenRecord
-from tandem.sink.read.partition_progress import STEPS, kept_hashes
+from tandem.sink.read.progress.partition_progress import STEPS, kept_hashes
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import Identity
 from tandem.sink.store.chain.releases import ReleaseReader

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tandem.sink.kafka.fetch.events import TopicPartition
+from tandem.sink.kafka.events import TopicPartition
 from tandem.sink.read.open_transactions import HeldOffset, OpenTransactions
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -8,8 +8,8 @@ from support.backups.chains import key
 from support.pipeline.partition_progress import head, progress
 
 from tandem.backup_avro.chain.entries import Mark
-from tandem.sink.read.marks import MarkRecorder
-from tandem.sink.read.partition_progress import PartitionProgress
+from tandem.sink.read.progress.marks import MarkRecorder
+from tandem.sink.read.progress.partition_progress import PartitionProgress
 
 
 def busy(partition: int, *, at: int, offset: int, **how: Any) -> PartitionProgress:

@@ -18,19 +18,19 @@ from tandem.backup_avro.documents.connector_layout import ConnectorReading
 from tandem.backup_avro.errors import DamagedError, ExitCode
 from tandem.backup_avro.selection.restorable_state import Slice
 from tandem.sink.encryption.encryption_settings import KeySettings
-from tandem.sink.encryption.objects import read_range
 from tandem.sink.store import ObjectStore, OutsizedObjectError, StoreAccess, open_store
 from tandem.sink.store.chain.chain_reader import ChainReader
-from tandem.sink.store.object_store import StoreDeniedError, put_new
+from tandem.sink.store.contract.object_store import StoreDeniedError, put_new
+from tandem.sink.store.encrypted_objects import read_range
 from tandem.sink.write.confirm import ObjectLostError, ReadBack
 from tandem.spark_jobs.connector import connector_reader
 from tandem.spark_jobs.connector.connector_reader import ConnectorReader
 from tandem.spark_jobs.connector.file_findings import FileFault
 from tandem.spark_jobs.reading.object_reader import ObjectReader, StoreAddress
+from tandem.spark_jobs.reading.wanted_state import StateRequest
 from tandem.spark_jobs.restore.plan.options import RestoreOptions, plan_of
 from tandem.spark_jobs.retention.sweep_partition import sweep_partition
 from tandem.spark_jobs.retention.sweep_plan import SweepRules, plan_sweep
-from tandem.spark_jobs.state.wanted_state import StateRequest
 from tandem.spark_jobs.verify.verify_objects import check_one
 from tandem.spark_jobs.verify.verify_plan import VerifyFault, plan_objects
 

@@ -25,9 +25,9 @@ from tandem.sink.store import (
     StoreUnfitError,
     open_store,
 )
-from tandem.sink.store.object_keys import check_key, is_key, safe_start
+from tandem.sink.store.contract.object_keys import check_key, is_key, safe_start
+from tandem.sink.store.contract.store_clock import StoreClock
 from tandem.sink.store.s3.error_answers import error_of
-from tandem.sink.store.store_clock import StoreClock
 
 NOON = datetime(2026, 3, 29, 12, tzinfo=UTC)
 SECRET = "wJalrXUtnFEMI-K7MDENG"

@@ -18,7 +18,7 @@ from tandem.controller.cli import main
 from tandem.controller.process import file_descriptors
 from tandem.controller.process.whole_file import write_whole
 from tandem.sink.process.resource_limits import resource_shortage
-from tandem.sink.store.object_store import StoreTransientError
+from tandem.sink.store.contract.object_store import StoreTransientError
 
 ERROR = 1
 

@@ -15,7 +15,7 @@ from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import PermanentError
 from tandem.sink.store.chain import pins
 from tandem.sink.store.chain.chain_reader import ChainReader
-from tandem.sink.store.object_store import ObjectMissingError, StoreTransientError, UploadInfo
+from tandem.sink.store.contract.object_store import ObjectMissingError, StoreTransientError, UploadInfo
 from tandem.sink.write.clear_generation import ClearResult, clear_generation
 from tandem.sink.write.confirm import ObjectLoss, ObjectLostError, confirm_objects, lost_objects
 

@@ -13,7 +13,7 @@ from support.pipeline.doubles import MemoryStore
 from tandem.backup_avro.chain.entries import PartitionKey
 from tandem.backup_avro.errors import DamagedError
 from tandem.sink.store.chain.chain_writer import StoppedError
-from tandem.sink.store.object_store import ObjectMissingError
+from tandem.sink.store.contract.object_store import ObjectMissingError
 from tandem.sink.write.key_guard import KeyGuard
 
 SPEC = TopicSpec("t", partitions=2)

@@ -25,7 +25,7 @@ from tandem.backup_avro.record.current import Record, decode_body, encode
 from tandem.sink.store.chain import checkpoints, pins
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import ChainWriter
-from tandem.sink.store.object_store import StoreDeniedError, StoreTransientError
+from tandem.sink.store.contract.object_store import StoreDeniedError, StoreTransientError
 from tandem.sink.write.commit import Task
 from tandem.sink.write.confirm import ObjectLostError
 from tandem.sink.write.merge_plan import MergeRules, plan_merge

@@ -18,10 +18,10 @@ from tandem.spark_jobs.connector.connector_reader import ConnectorReader
 from tandem.spark_jobs.connector.file_findings import FileFault
 from tandem.spark_jobs.connector.verify_files import FilesResult, verify_files
 from tandem.spark_jobs.reading.object_reader import StoreAddress, require_pair
+from tandem.spark_jobs.reading.wanted_state import StateRequest
 from tandem.spark_jobs.restore.plan.options import ExactPlan, RestoreOptions, plan_again, plan_of
 from tandem.spark_jobs.restore.plan.plan import RestorePlan
 from tandem.spark_jobs.restore.plan.plan_document import describe_topic
-from tandem.spark_jobs.state.wanted_state import StateRequest
 
 
 def reader(root: Path, *topics: str, **reading: Any) -> ConnectorReader:

@@ -32,10 +32,10 @@ from tandem.backup_avro.selection.restorable_state import select
 from tandem.sink.store import ObjectStore, open_store
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.datasource import plan
-from tandem.spark_jobs.datasource.options import NumberRange, parse_options
 from tandem.spark_jobs.datasource.plan import FilterScope, LatestTask, ReadTask
 from tandem.spark_jobs.datasource.pushed_filters import scope_of
 from tandem.spark_jobs.datasource.source import KafkaBackup, KafkaBackupReader, PushingReader
+from tandem.spark_jobs.state.read_options import NumberRange, parse_options
 
 DAY = 86_400_000
 NOON = 1_700_000_000_000

@@ -17,11 +17,11 @@ from tandem.backup_avro.record.current import NOT_UTF8, Record, TimestampType, e
 from tandem.backup_avro.selection.restorable_state import select
 from tandem.sink.store import ObjectStore, StoreAccess
 from tandem.sink.store.chain.chain_reader import ChainReader
-from tandem.spark_jobs.datasource.options import NumberRange, parse_options, referenced, store_options
 from tandem.spark_jobs.datasource.plan import ReadTask, plan_tasks
 from tandem.spark_jobs.reading.arrow import ARROW_SCHEMA, batches
 from tandem.spark_jobs.reading.object_reader import Body, ObjectReader, StoreAddress
-from tandem.spark_jobs.state.wanted_state import StateRequest
+from tandem.spark_jobs.reading.wanted_state import StateRequest
+from tandem.spark_jobs.state.read_options import NumberRange, parse_options, referenced, store_options
 
 SECRET = "hush-hush-hush"
 

@@ -23,14 +23,14 @@ from tandem.backup_avro.record.current import Record, decode_body
 from tandem.sink.store.chain import checkpoints, pins
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import now_ms
-from tandem.sink.store.former_versions import FormerVersion
+from tandem.sink.store.contract.former_versions import FormerVersion
 from tandem.spark_jobs.erasure.erase_object import ErasedObject, ErasureTask, SearchedKeys, erase_all
 from tandem.spark_jobs.erasure.eraser import Eraser
 from tandem.spark_jobs.erasure.former_copies import find_former_copies
 from tandem.spark_jobs.erasure.live_keys import LiveKeys, fold_live
 from tandem.spark_jobs.reading.object_reader import ObjectReader
+from tandem.spark_jobs.reading.wanted_state import StateRequest
 from tandem.spark_jobs.state.find_state import find_state
-from tandem.spark_jobs.state.wanted_state import StateRequest
 from tandem.spark_jobs.verify.verify_plan import check_object, check_state, plan_objects
 
 K = key()

@@ -10,7 +10,7 @@ from support.records.strategies import PARTITION, TOPIC, batch
 
 from tandem.backup_avro.errors import TimedOutError, TransientError
 from tandem.backup_avro.record.current import Record
-from tandem.sink.kafka.fetch.events import Evidence, Fetched
+from tandem.sink.kafka.events import Evidence, Fetched
 from tandem.sink.transcode import content_hash
 from tandem.spark_jobs.reading.live_log import LiveLog
 from tandem.spark_jobs.restore.check import check_partition

@@ -29,8 +29,8 @@ from tandem.spark_jobs.reading.object_reader import StoreAddress
 from tandem.spark_jobs.restore import sorted_load
 from tandem.spark_jobs.restore.ambiguous_keys import plan_small_merge
 from tandem.spark_jobs.restore.merge_source import MergePlan, MergeSource, MergeTopic
-from tandem.spark_jobs.restore.plan.partitioner import Partitioner, chooser
 from tandem.spark_jobs.restore.plan.plan import TopicNaming
+from tandem.spark_jobs.restore.records.partitioner import Partitioner, chooser
 
 _COUNT = 3
 _CHOOSE = chooser(Partitioner.MURMUR2, _COUNT)

@@ -18,8 +18,8 @@ from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.write.clear_generation import clear_generation
 from tandem.spark_jobs.catch_up.job import CatchUpJob
 from tandem.spark_jobs.catch_up.plan import CatchUpPace
+from tandem.spark_jobs.reading.wanted_state import StateRequest
 from tandem.spark_jobs.state.find_state import find_state
-from tandem.spark_jobs.state.wanted_state import StateRequest
 from tandem.spark_jobs.verify.verify_objects import numbers_of
 
 SPEC = TopicSpec("t")

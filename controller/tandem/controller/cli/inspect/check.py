@@ -170,7 +170,7 @@ def _ask(
 
 def _try_to_write(settings: Config, store: ObjectStore) -> TandemError | None:
     """Return the error of a test write into a file:// store, or None. A bucket gets none: a check may only read it."""
-    from tandem.sink.store.probe import LARGEST_PROBE, probe_key  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.sink.store.contract.probe import LARGEST_PROBE, probe_key  # noqa: PLC0415 - loaded when the command runs, not for --help
 
     if settings.store.scheme != "file":
         return None
@@ -192,7 +192,7 @@ def _obstacles(settings: Config) -> list[TandemError]:
     """
     from tandem.controller.coordination.topic_reader import ANSWER_S  # noqa: PLC0415 - loaded when the command runs, not for --help
     from tandem.sink.kafka.cluster.admin import ClusterAdmin  # noqa: PLC0415 - likewise
-    from tandem.spark_jobs.restore.prepare.target_cluster import refuse_if_impatient  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.restore.target.target_cluster import refuse_if_impatient  # noqa: PLC0415 - likewise
 
     with ClusterAdmin(dict(settings.kafka.reveal()), timeout_s=ANSWER_S) as admin:
         try:

@@ -20,8 +20,7 @@ from tandem.controller.cli.output.slow_notice import patience
 
 if TYPE_CHECKING:
     from tandem.controller.config import Config
-    from tandem.controller.status.checkpoint_view import CheckpointStatus
-    from tandem.controller.status.describe import (
+    from tandem.controller.history.describe import (
         CheckpointHeld,
         GenerationDescription,
         PinStatus,
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
         TopicDescription,
         TopicStored,
     )
+    from tandem.controller.status.checkpoint_view import CheckpointStatus
     from tandem.controller.status.overview import PositionStatus
     from tandem.sink.store import ObjectStore
 
@@ -105,8 +105,8 @@ def _checkpoints(settings: Config, store: ObjectStore) -> list[CheckpointStatus]
 
 
 def _generation(settings: Config, store: ObjectStore, number: int, form: OutputFormat) -> None:
+    from tandem.controller.history.describe import describe_generation  # noqa: PLC0415 - likewise
     from tandem.controller.history.store_history import read_past_events  # noqa: PLC0415 - Kafka and S3 are slow to import
-    from tandem.controller.status.describe import describe_generation  # noqa: PLC0415 - likewise
     from tandem.controller.status.outside_view import view_pair  # noqa: PLC0415 - likewise
     from tandem.sink.store.chain.chain_reader import ChainReader  # noqa: PLC0415 - likewise
 
@@ -173,7 +173,7 @@ def _generation_tables(found: GenerationDescription) -> Iterator[Table | str]:
 
 
 def _topic(settings: Config, store: ObjectStore, name: str, form: OutputFormat) -> None:
-    from tandem.controller.status.describe import describe_topic  # noqa: PLC0415 - Kafka and S3 are slow to import
+    from tandem.controller.history.describe import describe_topic  # noqa: PLC0415 - Kafka and S3 are slow to import
     from tandem.controller.status.outside_view import view_pair  # noqa: PLC0415 - likewise
 
     seen = view_pair(settings, store, s3_only=True)

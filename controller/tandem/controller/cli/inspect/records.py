@@ -25,7 +25,7 @@ from tandem.controller.cli.output.examples import examples
 from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table
 
 if TYPE_CHECKING:
-    from tandem.spark_jobs.reading.key_history import KeyRecord
+    from tandem.spark_jobs.datasource.key_history import KeyRecord
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -113,11 +113,11 @@ def records(
     Reads all of the topic, as only producers know which partition a key belongs to; nothing but the store is needed,
     and no Spark. What the topic's compaction had removed before it was first read is not there. No record: exit code 0.
     """
-    from tandem.sink.encryption.objects import require_keys  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.sink.store.encrypted_objects import require_keys  # noqa: PLC0415 - loaded when the command runs, not for --help
     from tandem.spark_jobs.connector.connector_reader import refuse_states  # noqa: PLC0415 - likewise
-    from tandem.spark_jobs.reading.key_history import RecordsRequest, find_partitions, history  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.datasource.key_history import RecordsRequest, find_partitions, history  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.reading.object_reader import StoreAddress  # noqa: PLC0415 - likewise
-    from tandem.spark_jobs.state.wanted_state import StateRequest  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.reading.wanted_state import StateRequest  # noqa: PLC0415 - likewise
 
     wanted = key_bytes(key, key_format)
     topic = _one_topic(topic)

@@ -75,7 +75,7 @@ class LayoutArguments:
 
 def reading(given: LayoutArguments) -> ConnectorReading | None:
     """Return how to read the connector's files; None for Tandem's layout. ConfigError for options that don't fit it."""
-    from tandem.spark_jobs.datasource.options import reading_of  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.spark_jobs.state.read_options import reading_of  # noqa: PLC0415 - loaded when the command runs, not for --help
 
     if given.layout is FileLayout.CONNECTOR:
         if given.pair is not None:

@@ -27,6 +27,7 @@ from tandem.controller.cli.restore.view import RestoreReportDocument
 from tandem.controller.cli.run.config import ConfigDocument
 from tandem.controller.coordination.topic_reader import TopicRecordDocument
 from tandem.controller.demo.story import DemoDocument
+from tandem.controller.history.describe import GenerationDescription, TopicDescription
 from tandem.controller.history.handover_progress import Failover
 from tandem.controller.history.releasable import ReleaseDocument
 from tandem.controller.history.store_history import History, ServedHistory
@@ -34,7 +35,6 @@ from tandem.controller.roles.kafka import KafkaPolicy
 from tandem.controller.sandbox.sandbox import SandboxStatus
 from tandem.controller.status import check
 from tandem.controller.status.checkpoint_view import CheckpointDeleted, CheckpointDocument, Checkpoints
-from tandem.controller.status.describe import GenerationDescription, TopicDescription
 from tandem.controller.status.instance_state import InstanceState
 from tandem.controller.status.key_use import KeysDocument
 from tandem.controller.status.overview import Overview

@@ -19,8 +19,8 @@ from tandem.controller.cli.output.output import OutputFormat, OutputOption, Tabl
 
 if TYPE_CHECKING:
     from tandem.spark_jobs.restore.abandon import AbandonResult
-    from tandem.spark_jobs.restore.lease.progress import PlanState, RestoreProgress
-    from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
+    from tandem.spark_jobs.restore.progress.task_progress import PlanState, RestoreProgress
+    from tandem.spark_jobs.restore.target.target_cluster import TargetCluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +135,7 @@ def _target(
     file: Path | None,
 ) -> TargetCluster:
     """Return the target cluster. If options name it, no configuration is read."""
-    from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.spark_jobs.restore.target.target_cluster import TargetCluster  # noqa: PLC0415 - loaded when the command runs, not for --help
 
     named = servers is not None or file is not None
     configured = None if named else _configured(context, config, overrides)

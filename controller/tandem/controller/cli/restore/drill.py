@@ -117,7 +117,7 @@ def drill(
     from tandem.spark_jobs.restore import drill as job  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.restore.job import RestoreRequest  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.restore.plan.options import RestoreOptions  # noqa: PLC0415 - likewise
-    from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.restore.target.target_cluster import TargetCluster  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.spark.session import session  # noqa: PLC0415 - likewise
 
     names = chosen("--topics", topics) or ()

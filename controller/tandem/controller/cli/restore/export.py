@@ -73,9 +73,9 @@ def export(
     folder that exists is refused (exit code 5).
     """
     from tandem.spark_jobs.datasource import export as job  # noqa: PLC0415 - loaded when the command runs, not for --help
-    from tandem.spark_jobs.datasource.options import store_options  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.reading.object_reader import StoreAddress, require_pair  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.spark.session import is_local, session  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.state.read_options import store_options  # noqa: PLC0415 - likewise
 
     if form not in _FORMATS:
         raise ConfigError(

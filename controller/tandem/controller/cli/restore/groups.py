@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tandem.sink.store import ObjectStore
     from tandem.spark_jobs.restore.groups.group_plan import GroupChoice, OffsetBefore
     from tandem.spark_jobs.restore.groups.restore_groups import GroupsPlan
-    from tandem.spark_jobs.restore.restore_record import RestoreRecord
+    from tandem.spark_jobs.restore.progress.restore_record import RestoreRecord
 
 _KIND = "RestoreGroups"
 
@@ -64,7 +64,7 @@ def groups(
     from tandem.spark_jobs.reading.object_reader import StoreAddress  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.restore.groups import restore_groups as job  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.restore.groups.target_groups import TargetGroups  # noqa: PLC0415 - likewise
-    from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.restore.target.target_cluster import TargetCluster  # noqa: PLC0415 - likewise
 
     if execute and rollback:
         raise ConfigError(

@@ -22,9 +22,9 @@ from tandem.controller.process.whole_file import write_whole
 if TYPE_CHECKING:
     from tandem.spark_jobs.restore.plan.offset_mode import OffsetMode
     from tandem.spark_jobs.restore.plan.options import RestoreOptions
-    from tandem.spark_jobs.restore.plan.partitioner import Partitioner
     from tandem.spark_jobs.restore.plan.plan import RestorePlan
-    from tandem.spark_jobs.restore.plan.record_changes import RecordChanges
+    from tandem.spark_jobs.restore.records.partitioner import Partitioner
+    from tandem.spark_jobs.restore.records.record_changes import RecordChanges
 
 
 class Excluded(StrEnum):
@@ -62,7 +62,7 @@ class ShapeArguments:
 
 def shape_of(given: ShapeArguments) -> RecordChanges:
     """Return the filters and changes to the records. ConfigError for options that are invalid, alone or together."""
-    from tandem.spark_jobs.restore.plan.record_changes import RecordChanges  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.spark_jobs.restore.records.record_changes import RecordChanges  # noqa: PLC0415 - loaded when the command runs, not for --help
 
     if not given.tombstones and not given.latest:
         raise ConfigError(
@@ -128,10 +128,10 @@ class RestoreArguments:
 def options_of(given: RestoreArguments) -> RestoreOptions:
     """Return the checked options of the restore. ConfigError for options that are invalid, alone or together."""
     from tandem.sink.transcode.batch import Compression  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.spark_jobs.reading.wanted_state import StateRequest  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.restore.plan.offset_mode import MOST_FILLERS  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.restore.plan.options import RestoreOptions  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.restore.plan.plan import TopicNaming  # noqa: PLC0415 - likewise
-    from tandem.spark_jobs.state.wanted_state import StateRequest  # noqa: PLC0415 - likewise
 
     if given.to is not None and (given.rename or given.patterns or given.suffix):
         raise ConfigError(
@@ -287,7 +287,7 @@ def _span(text: str) -> tuple[int | None, int | None]:
 
 
 def _partitioner(text: str) -> Partitioner:
-    from tandem.spark_jobs.restore.plan.partitioner import Partitioner  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.spark_jobs.restore.records.partitioner import Partitioner  # noqa: PLC0415 - loaded when the command runs, not for --help
 
     try:
         return Partitioner(text)

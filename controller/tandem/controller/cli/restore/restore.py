@@ -309,7 +309,7 @@ def restore(
         from tandem.spark_jobs.reading.object_reader import StoreAddress  # noqa: PLC0415 - likewise
         from tandem.spark_jobs.restore import job  # noqa: PLC0415 - likewise
         from tandem.spark_jobs.restore.prepare.prepare import check_consent, prepare_restore  # noqa: PLC0415 - likewise
-        from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster  # noqa: PLC0415 - likewise
+        from tandem.spark_jobs.restore.target.target_cluster import TargetCluster  # noqa: PLC0415 - likewise
 
         target = TargetCluster(target_properties(configured, target_servers, target_config))
         options = options_of(

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from tandem.controller.config import Config
+    from tandem.spark_jobs.reading.wanted_state import StateRequest
     from tandem.spark_jobs.rewind.job import RewindRequest
     from tandem.spark_jobs.rewind.rewind_plan import RewindPlan
     from tandem.spark_jobs.rewind.rewind_record import RewindRecord
-    from tandem.spark_jobs.state.wanted_state import StateRequest
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -165,10 +165,10 @@ def _request(
     """Return the request of the options. ConfigError for one that can't be understood."""
     from tandem.controller.config.derived_settings import store_settings  # noqa: PLC0415 - loaded when the command runs, not for --help
     from tandem.spark_jobs.reading.object_reader import StoreAddress  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.reading.wanted_state import StateRequest  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.rewind.job import RewindRequest  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.rewind.key_changes import KeyChoice, hash_key  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress  # noqa: PLC0415 - likewise
-    from tandem.spark_jobs.state.wanted_state import StateRequest  # noqa: PLC0415 - likewise
 
     keys = [key_bytes(text, conditions.key_format) for text in conditions.key]
     since, offsets = _since(conditions.since)
@@ -196,7 +196,7 @@ def _request(
 
 
 def _state(to: str | None, checkpoint: str | None, generation: int | None) -> StateRequest:
-    from tandem.spark_jobs.state.wanted_state import StateRequest  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.spark_jobs.reading.wanted_state import StateRequest  # noqa: PLC0415 - loaded when the command runs, not for --help
 
     if to is None and checkpoint is None:
         raise ConfigError(
@@ -242,8 +242,8 @@ def _refuse_with_undo(given: Mapping[str, object]) -> None:
 
 def _undoing(request: RewindRequest, rewind_id: str) -> RewindRequest:
     """Return the request that rewinds a rewind: to its checkpoint, and only keys whose newest record it wrote."""
+    from tandem.spark_jobs.reading.wanted_state import StateRequest  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.rewind.rewind_record import find_record, written_offsets  # noqa: PLC0415 - when it runs
-    from tandem.spark_jobs.state.wanted_state import StateRequest  # noqa: PLC0415 - likewise
 
     store = request.address.open()
     record = find_record(store, request.pair, rewind_id)

@@ -14,9 +14,9 @@ from functools import partial
 from typing import Final
 
 from tandem.backup_avro.errors import ConfigError
+from tandem.sink.aws.credential_agents import keep_answers_out_of_logs
 from tandem.sink.kafka.auth.tokens import Token, Tokens
 from tandem.sink.kafka.errors.cluster_errors import ClusterAuthenticationError, ClusterUnreachableError
-from tandem.sink.store.s3.credential_agents import keep_answers_out_of_logs
 
 IAM: Final = "aws.msk.iam"
 REGION: Final = "aws.msk.region"

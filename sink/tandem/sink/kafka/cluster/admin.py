@@ -37,9 +37,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its names a
 from tandem.backup_avro.errors import ConfigError, TandemError
 from tandem.sink.kafka.auth import client_config
 from tandem.sink.kafka.auth.tokens import Tokens
-from tandem.sink.kafka.cluster import librdkafka_references
+from tandem.sink.kafka.cluster import admin_errors, librdkafka_references
 from tandem.sink.kafka.cluster.consumer_groups import MOST, CommittedOffset, CommittedOffsets, GroupOffsetBudget
-from tandem.sink.kafka.errors import admin_errors
 from tandem.sink.kafka.errors.cluster_errors import (
     ClusterAuthenticationError,
     ClusterDeniedError,
@@ -48,7 +47,7 @@ from tandem.sink.kafka.errors.cluster_errors import (
     UnknownTopicError,
 )
 from tandem.sink.kafka.errors.error_codes import ErrorCode
-from tandem.sink.kafka.fetch.events import TopicPartition
+from tandem.sink.kafka.events import TopicPartition
 from tandem.sink.kafka.wire import topic_ids as topic_id
 from tandem.sink.kafka.wire.unique_keys import unique
 

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Final
 
 from tandem.backup_avro.errors import TandemError
-from tandem.sink.kafka.fetch.events import TopicPartition
+from tandem.sink.kafka.events import TopicPartition
 
 #: Bytes of JSON in the chain, of all groups together: 450,000 offsets without metadata. An entry has room for eight
 #: times that; the offsets share the entries with the objects that were read of the topics.

@@ -6,7 +6,7 @@ protocol's list of error codes (kafka.apache.org/protocol, `Errors.java`) and li
 which are negative. tests/unit/sink/kafka/errors/test_error_codes.py compares the table with the lists of both clients.
 
 kafka-python completes the future of a batch *successfully* when the broker refuses it: the caller has to check the
-future's value too (`spark_jobs.restore.load.batch_producer.Sent.base_offset`).
+future's value too (`spark_jobs.restore.progress.batch_producer.Sent.base_offset`).
 """
 
 from __future__ import annotations

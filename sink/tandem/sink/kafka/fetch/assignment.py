@@ -15,9 +15,9 @@ from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 from tandem.sink.kafka.errors.cluster_errors import ClusterAnswerError
+from tandem.sink.kafka.events import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
 from tandem.sink.kafka.fetch.empty_answers import EmptyAnswers
-from tandem.sink.kafka.fetch.events import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
-from tandem.sink.kafka.fetch.sessions import FetchSession, PartitionRequest
+from tandem.sink.kafka.wire.sessions import FetchSession, PartitionRequest
 
 Event: TypeAlias = Fetched | AtHead | FetchFault
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from tandem.sink.kafka.fetch.events import Evidence, TopicPartition
+from tandem.sink.kafka.events import Evidence, TopicPartition
 
 _PAUSES: Final = (0.1, 0.2, 0.4, 0.8, 1.5)
 """Seconds between an answer and the next request."""

@@ -14,17 +14,17 @@ from tandem.backup_avro.errors import TandemError
 from tandem.sink.kafka.auth import client_config
 from tandem.sink.kafka.errors.cluster_errors import ClusterAuthenticationError, ClusterUnreachableError
 from tandem.sink.kafka.errors.error_codes import ErrorCode, ErrorMeaning
+from tandem.sink.kafka.events import FaultKind, LogBounds, LogPlace, TopicPartition
 from tandem.sink.kafka.fetch import leaders as leadership
 from tandem.sink.kafka.fetch.answer_shares import AnswerSum
 from tandem.sink.kafka.fetch.assignment import AssignedPartition, Assignment, Event, LeaderBroker, backoff
-from tandem.sink.kafka.fetch.events import FaultKind, LogBounds, LogPlace, TopicPartition
 from tandem.sink.kafka.fetch.oversize_answers import answer_too_large, next_suspect
 from tandem.sink.kafka.fetch.responses import ResponseReader, due_probe, mark_diverged
-from tandem.sink.kafka.fetch.sessions import FetchPlan
 from tandem.sink.kafka.fetch.slow_brokers import SLOW, SlowBrokers
 from tandem.sink.kafka.lookup.log_ends import LogLookups
 from tandem.sink.kafka.wire import connections, requests
 from tandem.sink.kafka.wire import topic_ids as topic_id
+from tandem.sink.kafka.wire.sessions import FetchPlan
 from tandem.sink.process import clock
 
 _T = TypeVar("_T")

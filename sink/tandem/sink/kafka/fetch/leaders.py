@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from uuid import UUID
 
 from tandem.sink.kafka.errors.error_codes import ErrorCode, ErrorMeaning, name_of
+from tandem.sink.kafka.events import FaultKind
 from tandem.sink.kafka.fetch.assignment import AssignedPartition, Assignment, backoff
-from tandem.sink.kafka.fetch.events import FaultKind
 from tandem.sink.kafka.wire import requests, topic_ids
 
 # Seconds.

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
+from tandem.sink.kafka.events import FaultKind, TopicPartition
 from tandem.sink.kafka.fetch.assignment import AssignedPartition, Assignment, LeaderBroker, backoff
-from tandem.sink.kafka.fetch.events import FaultKind, TopicPartition
-from tandem.sink.kafka.fetch.sessions import PartitionRequest
+from tandem.sink.kafka.wire.sessions import PartitionRequest
 
 _FIRST_REST: Final = 30.0
 _LONGEST_REST: Final = 600.0

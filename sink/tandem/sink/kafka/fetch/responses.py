@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 from tandem.sink.kafka.errors.error_codes import ErrorCode, ErrorMeaning, name_of
+from tandem.sink.kafka.events import AtHead, Evidence, FaultKind, Fetched, TopicPartition
 from tandem.sink.kafka.fetch.assignment import AssignedPartition, Assignment, LeaderBroker, backoff
 from tandem.sink.kafka.fetch.empty_answers import EmptyRange
-from tandem.sink.kafka.fetch.events import AtHead, Evidence, FaultKind, Fetched, TopicPartition
 from tandem.sink.kafka.fetch.leaders import TELL_AFTER, mark_denied, set_leader
-from tandem.sink.kafka.fetch.sessions import FetchPlan, PartitionRequest
 from tandem.sink.kafka.fetch.slow_brokers import ThrottledBrokers
 from tandem.sink.kafka.wire import requests
+from tandem.sink.kafka.wire.sessions import FetchPlan, PartitionRequest
 
 UNCLEAR = 1.0  # seconds without proof about a partition before it is requested outside the session
 _PROBED_AT_ONCE = 50

@@ -12,7 +12,7 @@ from tandem.backup_avro.chain.entries import RecordHash
 from tandem.backup_avro.errors import TandemError
 from tandem.sink.kafka.errors.cluster_errors import ClusterDeniedError, ClusterTransientError, UnknownTopicError
 from tandem.sink.kafka.errors.error_codes import PERMANENT, ErrorCode, ErrorMeaning, name_of
-from tandem.sink.kafka.fetch.events import LogBounds, LogPlace, TopicPartition
+from tandem.sink.kafka.events import LogBounds, LogPlace, TopicPartition
 from tandem.sink.kafka.lookup.leader_epochs import EpochDescent
 from tandem.sink.kafka.lookup.record_lookup import SIZES, RecordLookup
 from tandem.sink.kafka.wire import connections, requests

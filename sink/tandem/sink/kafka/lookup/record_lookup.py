@@ -16,9 +16,9 @@ from typing import Any, Final
 from tandem.backup_avro.chain.entries import RecordHash
 from tandem.backup_avro.errors import DamagedError
 from tandem.sink.kafka.errors.error_codes import ErrorCode, name_of
-from tandem.sink.kafka.fetch.events import LogPlace, TopicPartition
-from tandem.sink.kafka.fetch.sessions import FetchPlan, PartitionRequest
+from tandem.sink.kafka.events import LogPlace, TopicPartition
 from tandem.sink.kafka.wire import requests, topic_ids
+from tandem.sink.kafka.wire.sessions import FetchPlan, PartitionRequest
 from tandem.sink.transcode.content_hash import last_record
 from tandem.sink.transcode.implementation_choice import best_transcoder
 

@@ -18,8 +18,8 @@ from kafka.protocol.consumer import (
 )
 from kafka.protocol.metadata import MetadataRequest
 
-from tandem.sink.kafka.fetch.events import TopicPartition
-from tandem.sink.kafka.fetch.sessions import FetchPlan
+from tandem.sink.kafka.events import TopicPartition
+from tandem.sink.kafka.wire.sessions import FetchPlan
 from tandem.sink.kafka.wire.topic_ids import ZERO
 from tandem.sink.kafka.wire.unique_keys import unique
 

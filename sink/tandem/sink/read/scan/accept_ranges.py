@@ -22,12 +22,12 @@ import structlog
 
 from tandem.backup_avro.chain.entries import Base, PartitionKey
 from tandem.backup_avro.chain.generation import Generation
-from tandem.sink.kafka.fetch.events import TopicPartition
+from tandem.sink.kafka.events import TopicPartition
 from tandem.sink.process import clock
-from tandem.sink.read.partition_progress import PartitionProgress
+from tandem.sink.read.progress.partition_progress import PartitionProgress
+from tandem.sink.read.progress.tombstone_guarantee import SHORTEST_RETENTION_S
 from tandem.sink.read.reader_context import ReaderContext
 from tandem.sink.read.scan.range_tasks import RangeRead, continues_scan
-from tandem.sink.read.tombstone_guarantee import SHORTEST_RETENTION_S
 
 _LOG = structlog.get_logger()
 _LONGEST_OVERLAP_S = 900.0

@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 import structlog
 
 from tandem.backup_avro.errors import DamagedError
+from tandem.sink.kafka.events import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
 from tandem.sink.kafka.fetch.assignment import backoff
-from tandem.sink.kafka.fetch.events import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
 from tandem.sink.process import clock
 from tandem.sink.read.deferred_responses import DeferredResponses
-from tandem.sink.read.partition_progress import PartitionProgress
+from tandem.sink.read.progress.partition_progress import PartitionProgress
+from tandem.sink.read.progress.scan_plan import ScanRange
+from tandem.sink.read.progress.tombstone_guarantee import SHORTEST_RETENTION_S
 from tandem.sink.read.reader_context import (
     DAMAGED_RETRY_S,
     EmptyTail,
@@ -26,9 +28,7 @@ from tandem.sink.read.reader_context import (
     reading,
 )
 from tandem.sink.read.scan.accept_ranges import complete_empty_scan, restart_scan
-from tandem.sink.read.scan.plan import ScanRange
 from tandem.sink.read.scan.scan_lane import RangeBackEnd
-from tandem.sink.read.tombstone_guarantee import SHORTEST_RETENTION_S
 
 _LOG = structlog.get_logger()
 _TRIES = 5

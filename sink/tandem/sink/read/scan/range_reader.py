@@ -19,18 +19,18 @@ from tandem.backup_avro.chain.entries import Base, PartitionKey, StoredObject
 from tandem.backup_avro.documents.range_offer import RangeOffer, encode_offer
 from tandem.backup_avro.errors import PermanentError, TandemError, TransientError
 from tandem.backup_avro.record.container import Codec
-from tandem.sink.encryption.objects import new_seal
 from tandem.sink.kafka.auth.client_config import Value
-from tandem.sink.kafka.fetch.events import TopicPartition
+from tandem.sink.kafka.events import TopicPartition
 from tandem.sink.kafka.fetch.fetcher import RawFetcher
 from tandem.sink.process import clock
-from tandem.sink.read.partition_progress import PartitionProgress
+from tandem.sink.read.progress.partition_progress import PartitionProgress
+from tandem.sink.read.progress.scan_plan import ScanPlan
 from tandem.sink.read.reader_context import FetchSource, ReaderContext
 from tandem.sink.read.scan.local_ranges import LocalRanges
-from tandem.sink.read.scan.plan import ScanPlan
 from tandem.sink.read.scan.range_tasks import RangeRead, RangeTask
 from tandem.sink.store.chain.chain_writer import now_ms
-from tandem.sink.store.object_store import ObjectStore, put_new
+from tandem.sink.store.contract.object_store import ObjectStore, put_new
+from tandem.sink.store.encrypted_objects import new_seal
 from tandem.sink.transcode.implementation_choice import best_transcoder
 from tandem.sink.transcode.transcoder_result import Transcoder
 from tandem.sink.write.object_buffer import ObjectBuffer

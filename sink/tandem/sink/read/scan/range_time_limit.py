@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from tandem.sink.read.scan.plan import range_limit_s
-from tandem.sink.read.tombstone_guarantee import SHORTEST_RETENTION_S
+from tandem.sink.read.progress.scan_plan import range_limit_s
+from tandem.sink.read.progress.tombstone_guarantee import SHORTEST_RETENTION_S
 
 _SHORTEST_LIMIT_S = 1.0
 _SHORTEST_TRY_S = 0.25

@@ -6,10 +6,10 @@ import time
 from collections.abc import Sequence
 from typing import Protocol
 
-from tandem.sink.kafka.fetch.events import TopicPartition
+from tandem.sink.kafka.events import TopicPartition
+from tandem.sink.read.progress.scan_plan import ScanPlan
 from tandem.sink.read.reader_context import ReaderContext
 from tandem.sink.read.scan.accept_ranges import complete_empty_scan, restart_scan
-from tandem.sink.read.scan.plan import ScanPlan
 
 
 class RangeBackEnd(Protocol):

@@ -19,15 +19,15 @@ from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.documents.range_offer import RangeOffer, check_offer, decode_offer
 from tandem.backup_avro.errors import DamagedError
 from tandem.sink.encryption.key_ring import keys_of
-from tandem.sink.kafka.fetch.events import TopicPartition
+from tandem.sink.kafka.events import TopicPartition
 from tandem.sink.process import clock
 from tandem.sink.process.rates import RatedLog
+from tandem.sink.read.progress.scan_plan import ScanPlan
 from tandem.sink.read.reader_context import ReaderContext
 from tandem.sink.read.scan.accept_ranges import RangeAcceptor, RangeRefusal, complete_empty_scan, is_in_chain
-from tandem.sink.read.scan.plan import ScanPlan
 from tandem.sink.read.scan.range_tasks import OfferedRange, RangeRead, continues_scan, is_of_scan, offered_ranges
 from tandem.sink.read.scan.scan_lane import RangeBackEnd
-from tandem.sink.store.object_store import ObjectMissingError, StoreTransientError
+from tandem.sink.store.contract.object_store import ObjectMissingError, StoreTransientError
 
 _LOG = structlog.get_logger()
 _RATED = RatedLog(_LOG)

@@ -14,12 +14,12 @@ from typing import Protocol
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import TandemError
 from tandem.backup_avro.selection.last_records import PartitionCopy
+from tandem.sink.kafka.events import TopicPartition
 from tandem.sink.kafka.fetch.assignment import backoff
-from tandem.sink.kafka.fetch.events import TopicPartition
 from tandem.sink.process import clock
+from tandem.sink.read.progress.scan_plan import ScanPlan
 from tandem.sink.read.reader_context import ReaderContext
 from tandem.sink.read.scan.accept_ranges import RangeAcceptor, RangeRefusal, most_overlap_s
-from tandem.sink.read.scan.plan import ScanPlan
 from tandem.sink.read.scan.range_reader import TopicGoneError, UnreadableError, delete_unused
 from tandem.sink.read.scan.range_tasks import RangeRead, RangeSizes, RangeTask, range_task
 from tandem.sink.read.scan.scan_lane import RangeBackEnd

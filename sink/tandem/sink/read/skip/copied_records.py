@@ -13,8 +13,8 @@ from tandem.backup_avro.errors import DamagedError, PermanentError, TransientErr
 from tandem.backup_avro.record.container import ContainerHeader, decode_header, decompress, iter_blocks
 from tandem.backup_avro.record.record_spans import spans
 from tandem.backup_avro.selection.last_records import LastRecord, LastRecordSearch, PartitionCopy
-from tandem.sink.encryption.objects import Plain, read_range
-from tandem.sink.store.object_store import ObjectStore
+from tandem.sink.store.contract.object_store import ObjectStore
+from tandem.sink.store.encrypted_objects import Plain, read_range
 
 _LOG = structlog.get_logger()
 _T = TypeVar("_T")

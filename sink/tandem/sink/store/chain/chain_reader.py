@@ -14,7 +14,7 @@ from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.chain.heads import Head, RolledBackError
 from tandem.backup_avro.chain.json_codec import decode_claim, decode_entry
 from tandem.backup_avro.errors import ConfigError, DamagedError, NewerFormatError, TandemError, bare
-from tandem.sink.store.object_store import ObjectMissingError, ObjectStore, StoreUnfitError
+from tandem.sink.store.contract.object_store import ObjectMissingError, ObjectStore, StoreUnfitError
 
 _PARALLEL_READS = 16
 _WINDOW = 4 * _PARALLEL_READS

@@ -16,7 +16,7 @@ from tandem.backup_avro.chain.generation import ChainError, Generation, check
 from tandem.backup_avro.chain.json_codec import decode_entry, encode_claim, encode_entry, look_for_room, pack
 from tandem.backup_avro.chain.snapshot import dump_state, items_of
 from tandem.backup_avro.errors import OversizeError, PermanentError, RefusedError
-from tandem.sink.store.object_store import ObjectStore, PutResult, StoreTransientError
+from tandem.sink.store.contract.object_store import ObjectStore, PutResult, StoreTransientError
 
 _LOG = structlog.get_logger()
 _BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 5.0)

@@ -32,7 +32,7 @@ from tandem.backup_avro.errors import ConfigError, DamagedError
 from tandem.sink.process.rates import RatedLog
 from tandem.sink.store.chain import pins
 from tandem.sink.store.chain.pins import KnownPins, Pin
-from tandem.sink.store.object_store import ObjectInfo, ObjectMissingError, ObjectStore, PutResult
+from tandem.sink.store.contract.object_store import ObjectInfo, ObjectMissingError, ObjectStore, PutResult
 
 _LOG = structlog.get_logger()
 _RATED = RatedLog(_LOG)

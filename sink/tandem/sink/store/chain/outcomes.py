@@ -12,7 +12,7 @@ from tandem.backup_avro.chain import layout
 from tandem.backup_avro.documents.outcome import JobKind, JobOutcome, after, decode_outcome, encode_outcome
 from tandem.backup_avro.errors import DamagedError
 from tandem.sink.process.rates import RatedLog
-from tandem.sink.store.object_store import ObjectMissingError, ObjectStore, put_new
+from tandem.sink.store.contract.object_store import ObjectMissingError, ObjectStore, put_new
 
 #: Outcomes of one kind that are kept.
 KEPT: Final = 20

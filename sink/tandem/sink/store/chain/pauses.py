@@ -11,7 +11,7 @@ from tandem.backup_avro.chain.signatures import SignatureError
 from tandem.backup_avro.documents.pause import Pause, decode_pause, encode_pause
 from tandem.backup_avro.errors import DamagedError
 from tandem.sink.process.rates import RatedLog
-from tandem.sink.store.object_store import ObjectMissingError, ObjectStore, PutResult
+from tandem.sink.store.contract.object_store import ObjectMissingError, ObjectStore, PutResult
 
 _RATED = RatedLog(structlog.get_logger())
 

@@ -31,7 +31,13 @@ from tandem.backup_avro.chain.document_limits import PIN
 from tandem.backup_avro.chain.json_codec import VERSION, Fields, canonical, pack
 from tandem.backup_avro.errors import DamagedError, TandemError
 from tandem.sink.process.rates import RatedLog
-from tandem.sink.store.object_store import ObjectInfo, ObjectMissingError, ObjectStore, PutResult, StoreTransientError
+from tandem.sink.store.contract.object_store import (
+    ObjectInfo,
+    ObjectMissingError,
+    ObjectStore,
+    PutResult,
+    StoreTransientError,
+)
 
 _LOG = structlog.get_logger()
 _RATED = RatedLog(_LOG)

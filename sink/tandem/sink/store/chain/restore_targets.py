@@ -13,7 +13,7 @@ from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.signatures import SignatureError
 from tandem.backup_avro.documents.restore_targets import RestoreTargets, decode_targets, encode_targets
 from tandem.backup_avro.errors import ConfigError, DamagedError
-from tandem.sink.store.object_store import ObjectMissingError, ObjectStore, StoreDeniedError
+from tandem.sink.store.contract.object_store import ObjectMissingError, ObjectStore, StoreDeniedError
 
 _LOG = structlog.get_logger()
 #: Stands for the topic id of a topic that may still be created.

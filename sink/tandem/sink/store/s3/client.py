@@ -20,15 +20,15 @@ from botocore.config import Config
 from botocore.loaders import create_loader
 
 from tandem.backup_avro.errors import ConfigError, TandemError
+from tandem.sink.aws.aws_session import MISREAD, AwsSession, misread_at
+from tandem.sink.aws.credential_agents import keep_answers_out_of_logs, without_answer
 from tandem.sink.process import clock
-from tandem.sink.store.object_store import StoreDeniedError, StoreTransientError
+from tandem.sink.store.contract.object_store import StoreDeniedError, StoreTransientError
+from tandem.sink.store.contract.store_clock import StoreClock
+from tandem.sink.store.contract.store_settings import StoreAccess, check_endpoint
 from tandem.sink.store.s3.answers import require_end, utc
-from tandem.sink.store.s3.aws_session import MISREAD, AwsSession, misread_at
-from tandem.sink.store.s3.credential_agents import keep_answers_out_of_logs, without_answer
 from tandem.sink.store.s3.error_answers import error_of
 from tandem.sink.store.s3.sent_credentials import SentCredentials
-from tandem.sink.store.store_clock import StoreClock
-from tandem.sink.store.store_settings import StoreAccess, check_endpoint
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client

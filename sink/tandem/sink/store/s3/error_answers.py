@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tandem.backup_avro.errors import TandemError
-from tandem.sink.store.object_store import (
+from tandem.sink.store.contract.object_store import (
     ObjectMissingError,
     StoreDeniedError,
     StoreMissingError,

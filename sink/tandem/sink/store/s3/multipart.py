@@ -11,7 +11,7 @@ import google_crc32c
 import structlog
 
 from tandem.backup_avro.errors import TandemError
-from tandem.sink.store.object_store import ObjectMissingError, PutResult
+from tandem.sink.store.contract.object_store import ObjectMissingError, PutResult
 from tandem.sink.store.s3.client import S3Caller, UploadLostError
 
 _PART_CHECKSUMS = {"ChecksumCRC32", "ChecksumCRC32C", "ChecksumCRC64NVME", "ChecksumSHA1", "ChecksumSHA256"}

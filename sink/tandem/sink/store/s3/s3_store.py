@@ -20,8 +20,15 @@ import structlog
 from tandem.backup_avro.errors import DamagedError, TandemError
 from tandem.sink.encryption.key_ring import NO_KEYS, KeyRing
 from tandem.sink.process import clock
-from tandem.sink.store.object_keys import check_folder, check_key, check_prefix, check_range, is_key, safe_start
-from tandem.sink.store.object_store import (
+from tandem.sink.store.contract.object_keys import (
+    check_folder,
+    check_key,
+    check_prefix,
+    check_range,
+    is_key,
+    safe_start,
+)
+from tandem.sink.store.contract.object_store import (
     ObjectInfo,
     ObjectMissingError,
     PutResult,
@@ -33,7 +40,8 @@ from tandem.sink.store.object_store import (
     UploadInfo,
     check_size,
 )
-from tandem.sink.store.probe import LARGEST_PROBE, probe_key, probe_put_if_absent, race_for
+from tandem.sink.store.contract.probe import LARGEST_PROBE, probe_key, probe_put_if_absent, race_for
+from tandem.sink.store.contract.store_settings import StoreAccess
 from tandem.sink.store.s3.answers import (
     failed_deletes,
     listed_files,
@@ -50,7 +58,6 @@ from tandem.sink.store.s3.client import ChecksumError, S3Caller
 from tandem.sink.store.s3.error_answers import error_of
 from tandem.sink.store.s3.multipart import MultipartPut, abort_upload, crc32c_of
 from tandem.sink.store.s3.versions import S3Versions
-from tandem.sink.store.store_settings import StoreAccess
 
 _T = TypeVar("_T")
 _DELETE_BATCH = 1000

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
-from tandem.sink.store.former_versions import FormerVersion
+from tandem.sink.store.contract.former_versions import FormerVersion
 from tandem.sink.store.s3.client import S3Caller
 
 _NULL: Final = "null"

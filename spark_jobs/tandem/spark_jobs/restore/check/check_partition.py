@@ -18,15 +18,15 @@ from typing import Final, NamedTuple, Protocol
 
 from tandem.backup_avro.errors import PermanentError, TimedOutError
 from tandem.backup_avro.record.current import Record, decode_body
-from tandem.sink.kafka.fetch.events import FaultKind, Fetched, FetchFault
+from tandem.sink.kafka.events import FaultKind, Fetched, FetchFault
 from tandem.sink.kafka.fetch.fetcher import RawFetcher
 from tandem.sink.transcode import content_hash
 from tandem.sink.transcode.implementation_choice import best_bodies, best_transcoder
 from tandem.sink.transcode.transcoder_result import Segment
 from tandem.spark_jobs.reading.object_reader import StoreAddress
 from tandem.spark_jobs.reading.skipped_ranges import SkippedRanges
-from tandem.spark_jobs.restore import offset_pages
 from tandem.spark_jobs.restore.check.other_writers import OtherWriter, OtherWriters
+from tandem.spark_jobs.restore.progress import offset_pages
 from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
 
 _POLL_S: Final = 1.0

@@ -20,8 +20,8 @@ from tandem.backup_avro.chain.integers import is_int64
 from tandem.backup_avro.chain.json_codec import VERSION, Fields, canonical, pack
 from tandem.backup_avro.errors import ConfigError, DamagedError, RefusedError
 from tandem.backup_avro.json_fields import NOT_IN_JSON
-from tandem.spark_jobs.restore.offset_map import OffsetRow
-from tandem.spark_jobs.restore.restore_record import RestoreRecord, TaskRecord, TopicRecord
+from tandem.spark_jobs.restore.progress.offset_map import OffsetRow
+from tandem.spark_jobs.restore.progress.restore_record import RestoreRecord, TaskRecord, TopicRecord
 
 _PARTITIONS: Final = 2**31
 

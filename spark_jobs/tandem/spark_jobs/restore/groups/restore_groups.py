@@ -19,17 +19,17 @@ from tandem.backup_avro.errors import ConfigError, DamagedError, OversizeError, 
 from tandem.backup_avro.selection.restorable_state import PartitionSelection
 from tandem.sink.store import ObjectMissingError, ObjectStore
 from tandem.sink.store.chain.chain_reader import ChainReader
-from tandem.sink.store.object_store import PutResult, put_new
+from tandem.sink.store.contract.object_store import PutResult, put_new
 from tandem.spark_jobs.reading.newest_first import newest_first
 from tandem.spark_jobs.reading.object_reader import ObjectReader
-from tandem.spark_jobs.restore import offset_pages, restore_record
+from tandem.spark_jobs.reading.wanted_state import FoundState
 from tandem.spark_jobs.restore.groups import group_plan
 from tandem.spark_jobs.restore.groups.group_plan import GroupChoice, GroupMove, GroupNote, OffsetBefore
 from tandem.spark_jobs.restore.groups.target_groups import TargetGroups
-from tandem.spark_jobs.restore.offset_map import OffsetRow, digest_of, stretches
-from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
-from tandem.spark_jobs.restore.restore_record import RestoreRecord, TopicRecord
-from tandem.spark_jobs.state.wanted_state import FoundState
+from tandem.spark_jobs.restore.progress import offset_pages, restore_record
+from tandem.spark_jobs.restore.progress.offset_map import OffsetRow, digest_of, stretches
+from tandem.spark_jobs.restore.progress.restore_record import RestoreRecord, TopicRecord
+from tandem.spark_jobs.restore.target.target_cluster import TargetCluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

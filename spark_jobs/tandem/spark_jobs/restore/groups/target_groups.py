@@ -19,7 +19,7 @@ from tandem.sink.kafka.errors.cluster_errors import ClusterDeniedError, ClusterR
 from tandem.sink.kafka.errors.error_codes import PASSING, ErrorMeaning
 from tandem.sink.kafka.wire import connections
 from tandem.spark_jobs.restore.groups.group_plan import GroupMove, OffsetBefore
-from tandem.spark_jobs.restore.load.batch_producer import client_settings
+from tandem.spark_jobs.restore.progress.batch_producer import client_settings
 
 _T = TypeVar("_T")
 _NOTHING: Final = -1

@@ -1,1 +1,1 @@
-"""The lease to run a restore, and the progress of restores: `_tandem_restore_progress` on the target cluster."""
+"""Which run may work on a plan: its record on the target cluster, other runs there, and the fencing of earlier ones."""

@@ -14,9 +14,9 @@ from queue import Empty, SimpleQueue
 from typing import Final
 
 from tandem.sink.kafka.auth.client_config import Value
-from tandem.spark_jobs.restore.lease.progress import PlanState
-from tandem.spark_jobs.restore.load.batch_producer import BatchProducer, FencedError, ProduceError
 from tandem.spark_jobs.restore.plan import plan as restore_plan
+from tandem.spark_jobs.restore.progress.batch_producer import BatchProducer, FencedError, ProduceError
+from tandem.spark_jobs.restore.progress.task_progress import PlanState
 
 _FENCES_AT_ONCE: Final = 8
 _LOOK_S: Final = 0.5

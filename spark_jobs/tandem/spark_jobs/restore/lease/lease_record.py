@@ -16,13 +16,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from tandem.backup_avro.errors import RefusedError
-from tandem.spark_jobs.restore.lease import progress as marks
 from tandem.spark_jobs.restore.lease.fencing import fence
 from tandem.spark_jobs.restore.lease.other_restores import short
-from tandem.spark_jobs.restore.lease.progress import PlanState, RestoreProgress
-from tandem.spark_jobs.restore.load.batch_producer import BatchProducer
 from tandem.spark_jobs.restore.plan import plan as restore_plan
-from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
+from tandem.spark_jobs.restore.progress import task_progress as marks
+from tandem.spark_jobs.restore.progress.batch_producer import BatchProducer
+from tandem.spark_jobs.restore.progress.task_progress import PlanState, RestoreProgress
+from tandem.spark_jobs.restore.target.target_cluster import TargetCluster
 
 #: Key and value of a record of the progress topic.
 Record = tuple[str, bytes | None]

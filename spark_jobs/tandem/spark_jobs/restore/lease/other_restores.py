@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from tandem.backup_avro.errors import RefusedError
-from tandem.spark_jobs.restore.lease.progress import PlanPhase, PlanState, RestoreProgress
 from tandem.spark_jobs.restore.plan.plan import RestorePlan, TargetTopic
+from tandem.spark_jobs.restore.progress.task_progress import PlanPhase, PlanState, RestoreProgress
 
 _SHORT = 16
 

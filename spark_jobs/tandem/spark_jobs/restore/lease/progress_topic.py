@@ -19,10 +19,16 @@ from tandem.sink.kafka.errors.cluster_errors import (
     TopicExistsError,
     UnknownTopicError,
 )
-from tandem.spark_jobs.restore.lease.progress import TOPIC, TargetStrand, TaskProgress, encode_progress, partitions
-from tandem.spark_jobs.restore.load.batch_producer import LARGEST_RECORD
-from tandem.spark_jobs.restore.offset_map import PAGE_ROWS, OffsetRow, page_key
 from tandem.spark_jobs.restore.plan.plan import RestorePlan
+from tandem.spark_jobs.restore.progress.batch_producer import LARGEST_RECORD
+from tandem.spark_jobs.restore.progress.offset_map import PAGE_ROWS, OffsetRow, page_key
+from tandem.spark_jobs.restore.progress.task_progress import (
+    TOPIC,
+    TargetStrand,
+    TaskProgress,
+    encode_progress,
+    partitions,
+)
 
 #: How many partitions a new topic has: that of the plans, and those over which tasks are spread.
 PARTITIONS: Final = 17

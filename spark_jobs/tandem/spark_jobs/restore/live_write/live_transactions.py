@@ -12,7 +12,7 @@ from tandem.sink.transcode.batch import Compression
 from tandem.sink.transcode.implementation_choice import best_bodies
 from tandem.spark_jobs.restore.live_write.guarded_writer import OpenTransaction
 from tandem.spark_jobs.restore.live_write.offset_ranges import OffsetRange
-from tandem.spark_jobs.restore.load.batch_producer import BatchProducer, ProduceError
+from tandem.spark_jobs.restore.progress.batch_producer import BatchProducer, ProduceError
 
 _BATCH_RECORDS: Final = 20_000
 _BATCH_BYTES: Final = 900_000

@@ -11,7 +11,7 @@ from tandem.sink.transcode.transcoder_result import Segment
 from tandem.spark_jobs.reading.live_log import LiveLog
 from tandem.spark_jobs.restore.live_write.guarded_writer import Key
 from tandem.spark_jobs.restore.live_write.offset_ranges import OffsetRange, in_ranges
-from tandem.spark_jobs.restore.load.batch_producer import ProduceError
+from tandem.spark_jobs.restore.progress.batch_producer import ProduceError
 
 KeysIn = Callable[[Iterable[Segment]], Iterable[tuple[Key, int]]]
 """Returns key and offset of those records that are to be told of."""

@@ -29,14 +29,14 @@ from tandem.sink.transcode.implementation_choice import best_bodies
 from tandem.spark_jobs.reading.object_reader import Body
 from tandem.spark_jobs.restore.check import check_partition
 from tandem.spark_jobs.restore.check.check_partition import CheckTask, TargetChangedError
-from tandem.spark_jobs.restore.lease.progress import TargetStrand, TaskProgress
-from tandem.spark_jobs.restore.load.batch_producer import BatchProducer, ProduceError, Sent
 from tandem.spark_jobs.restore.load.filled_stream import FilledPiece, filled, fillers_body, gap_pieces
 from tandem.spark_jobs.restore.load.fillers import fill, filler_batch, padding_body
-from tandem.spark_jobs.restore.load.load_task import ExactStage, LoadTask
 from tandem.spark_jobs.restore.load.target_log import TargetLog
 from tandem.spark_jobs.restore.load.transaction import commit_progress
-from tandem.spark_jobs.restore.offset_map import OffsetRow
+from tandem.spark_jobs.restore.progress.batch_producer import BatchProducer, ProduceError, Sent
+from tandem.spark_jobs.restore.progress.offset_map import OffsetRow
+from tandem.spark_jobs.restore.progress.task_progress import TargetStrand, TaskProgress
+from tandem.spark_jobs.restore.records.load_task import ExactStage, LoadTask
 
 #: Returns the bodies of the source records in [start, until), None: to the end.
 BodiesBetween = Callable[[int, int | None], Iterator[Body]]

@@ -16,7 +16,7 @@ from tandem.backup_avro.record.varint import encode_long
 from tandem.backup_avro.selection.restorable_state import Slice
 from tandem.spark_jobs.reading.object_reader import Body
 from tandem.spark_jobs.restore.load.fillers import BATCH_FILLERS
-from tandem.spark_jobs.restore.load.record_stream import out_of_order
+from tandem.spark_jobs.restore.records.record_stream import out_of_order
 
 #: Most offsets of a gap whose fillers are put among the records.
 SHORT_GAP: Final = 1_000

@@ -20,9 +20,9 @@ from tandem.backup_avro.record.varint import encode_long
 from tandem.sink.transcode import batch as layout
 from tandem.sink.transcode.batch import Compression
 from tandem.spark_jobs.restore.check.check_partition import TargetChangedError
-from tandem.spark_jobs.restore.load.batch_producer import BatchProducer, ProduceError, Sent
-from tandem.spark_jobs.restore.load.load_task import LoadTask
 from tandem.spark_jobs.restore.load.target_log import TargetLog
+from tandem.spark_jobs.restore.progress.batch_producer import BatchProducer, ProduceError, Sent
+from tandem.spark_jobs.restore.records.load_task import LoadTask
 
 #: Fillers of one batch: 160 kB compressed, below the brokers' default of `max.message.bytes`.
 BATCH_FILLERS: Final = 200_000

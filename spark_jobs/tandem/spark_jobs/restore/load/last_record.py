@@ -19,13 +19,13 @@ from tandem.backup_avro.record.current import Record
 from tandem.sink.transcode import content_hash
 from tandem.sink.transcode.implementation_choice import best_bodies
 from tandem.spark_jobs.restore.check.check_partition import CheckTask, read_records
-from tandem.spark_jobs.restore.lease.progress import TaskProgress
-from tandem.spark_jobs.restore.load.batch_producer import BatchProducer, ProduceError
-from tandem.spark_jobs.restore.load.load_task import LoadTask
-from tandem.spark_jobs.restore.load.record_stream import RecordChunk
 from tandem.spark_jobs.restore.load.target_log import TargetLog
 from tandem.spark_jobs.restore.load.transaction import Transaction, short_of_records
-from tandem.spark_jobs.restore.offset_map import OffsetRow
+from tandem.spark_jobs.restore.progress.batch_producer import BatchProducer, ProduceError
+from tandem.spark_jobs.restore.progress.offset_map import OffsetRow
+from tandem.spark_jobs.restore.progress.task_progress import TaskProgress
+from tandem.spark_jobs.restore.records.load_task import LoadTask
+from tandem.spark_jobs.restore.records.record_stream import RecordChunk
 
 
 def write_last_record(

@@ -23,16 +23,26 @@ from tandem.sink.transcode import content_hash
 from tandem.sink.transcode.implementation_choice import best_bodies
 from tandem.spark_jobs.reading.object_reader import Body, ObjectReader
 from tandem.spark_jobs.restore.check import check_partition
-from tandem.spark_jobs.restore.lease import progress as marks
-from tandem.spark_jobs.restore.lease.progress import PlanPhase, ProgressReader, ProgressView, TargetStrand, TaskProgress
-from tandem.spark_jobs.restore.load.batch_producer import BatchProducer
 from tandem.spark_jobs.restore.load.exact_load import ExactSource, load_exactly
 from tandem.spark_jobs.restore.load.filled_stream import last_gap
 from tandem.spark_jobs.restore.load.fillers import fill
 from tandem.spark_jobs.restore.load.last_record import write_last_record
-from tandem.spark_jobs.restore.load.load_task import LoadTask, SourcePartition
-from tandem.spark_jobs.restore.load.newest_records import AscendingOffsets, OffsetBitmaps, newest_offsets
-from tandem.spark_jobs.restore.load.record_stream import (
+from tandem.spark_jobs.restore.load.target_log import TargetLog
+from tandem.spark_jobs.restore.load.transaction import Transaction, last_page
+from tandem.spark_jobs.restore.plan.offset_mode import fillers
+from tandem.spark_jobs.restore.progress import task_progress as marks
+from tandem.spark_jobs.restore.progress.batch_producer import BatchProducer
+from tandem.spark_jobs.restore.progress.task_progress import (
+    PlanPhase,
+    ProgressReader,
+    ProgressView,
+    TargetStrand,
+    TaskProgress,
+)
+from tandem.spark_jobs.restore.records.load_task import LoadTask, SourcePartition
+from tandem.spark_jobs.restore.records.newest_records import AscendingOffsets, OffsetBitmaps, newest_offsets
+from tandem.spark_jobs.restore.records.partitioner import chooser
+from tandem.spark_jobs.restore.records.record_stream import (
     AllButLast,
     GivenUnits,
     RecordChunk,
@@ -40,10 +50,6 @@ from tandem.spark_jobs.restore.load.record_stream import (
     TransactionUnit,
     first_record,
 )
-from tandem.spark_jobs.restore.load.target_log import TargetLog
-from tandem.spark_jobs.restore.load.transaction import Transaction, last_page
-from tandem.spark_jobs.restore.plan.offset_mode import fillers
-from tandem.spark_jobs.restore.plan.partitioner import chooser
 
 _LOG = structlog.get_logger()
 

@@ -6,8 +6,8 @@ import time
 from typing import Final
 
 from tandem.sink.kafka.cluster.admin import EARLIEST, LATEST, ClusterAdmin
-from tandem.spark_jobs.restore.load.batch_producer import ProduceError
-from tandem.spark_jobs.restore.load.load_task import LoadTask
+from tandem.spark_jobs.restore.progress.batch_producer import ProduceError
+from tandem.spark_jobs.restore.records.load_task import LoadTask
 
 _FIRST_WAIT_S: Final = 0.005
 _LONGEST_WAIT_S: Final = 0.2

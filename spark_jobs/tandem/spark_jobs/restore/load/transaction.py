@@ -13,13 +13,13 @@ from tandem.backup_avro.errors import DamagedError
 from tandem.sink.store import ObjectStore
 from tandem.sink.transcode import content_hash
 from tandem.sink.transcode.implementation_choice import best_bodies
-from tandem.spark_jobs.restore import offset_pages
-from tandem.spark_jobs.restore.lease import progress as marks
-from tandem.spark_jobs.restore.lease.progress import TargetStrand, TaskProgress
-from tandem.spark_jobs.restore.load.batch_producer import BatchProducer, ProduceError, Sent
-from tandem.spark_jobs.restore.load.load_task import LoadTask
-from tandem.spark_jobs.restore.load.record_stream import RecordChunk, TransactionUnit, out_of_order
-from tandem.spark_jobs.restore.offset_map import PAGE_ROWS, OffsetRow, stretches
+from tandem.spark_jobs.restore.progress import offset_pages
+from tandem.spark_jobs.restore.progress import task_progress as marks
+from tandem.spark_jobs.restore.progress.batch_producer import BatchProducer, ProduceError, Sent
+from tandem.spark_jobs.restore.progress.offset_map import PAGE_ROWS, OffsetRow, stretches
+from tandem.spark_jobs.restore.progress.task_progress import TargetStrand, TaskProgress
+from tandem.spark_jobs.restore.records.load_task import LoadTask
+from tandem.spark_jobs.restore.records.record_stream import RecordChunk, TransactionUnit, out_of_order
 
 
 def last_page(store: ObjectStore, task: LoadTask, done: TaskProgress) -> str | None:

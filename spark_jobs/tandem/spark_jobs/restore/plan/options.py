@@ -15,14 +15,14 @@ from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.transcode.batch import Compression
 from tandem.spark_jobs.connector.connector_reader import ConnectorReader
 from tandem.spark_jobs.reading.newest_first import newest_first
-from tandem.spark_jobs.restore.lease.progress import PlanState
-from tandem.spark_jobs.restore.load.load_task import LoadPace
+from tandem.spark_jobs.reading.wanted_state import FoundState, StateRequest
 from tandem.spark_jobs.restore.plan import plan as restore_plan
 from tandem.spark_jobs.restore.plan.offset_mode import MOST_FILLERS, OffsetMode
 from tandem.spark_jobs.restore.plan.plan import RestorePlan, TopicNaming
-from tandem.spark_jobs.restore.plan.record_changes import NOTHING, RecordChanges
+from tandem.spark_jobs.restore.progress.task_progress import PlanState
+from tandem.spark_jobs.restore.records.load_task import LoadPace
+from tandem.spark_jobs.restore.records.record_changes import NOTHING, RecordChanges
 from tandem.spark_jobs.state import find_state
-from tandem.spark_jobs.state.wanted_state import FoundState, StateRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,7 @@ from tandem.backup_avro.errors import ConfigError, DamagedError, RefusedError
 from tandem.backup_avro.selection.restorable_state import PartitionSelection, Selection, bounded
 from tandem.backup_avro.selection.state_as_of import KnownMoment
 from tandem.sink.transcode.batch import Compression
+from tandem.spark_jobs.reading.wanted_state import FoundState, ReadyState, doubts
 from tandem.spark_jobs.restore.plan.batch_codecs import choose_codec
 from tandem.spark_jobs.restore.plan.expiry import ExpiryForecast, HeldRecords, forecast_expiry, held_of
 from tandem.spark_jobs.restore.plan.offset_mode import (
@@ -34,9 +35,8 @@ from tandem.spark_jobs.restore.plan.offset_mode import (
     most_between,
     most_fillers,
 )
-from tandem.spark_jobs.restore.plan.record_changes import NOTHING, RecordChanges, key_hash
-from tandem.spark_jobs.restore.prepare.timestamp_limits import LIMITS
-from tandem.spark_jobs.state.wanted_state import FoundState, ReadyState, doubts
+from tandem.spark_jobs.restore.plan.timestamp_limits import LIMITS
+from tandem.spark_jobs.restore.records.record_changes import NOTHING, RecordChanges, key_hash
 
 _HASH_VERSION: Final = 1
 _LONG_MAX: Final = str(2**63 - 1)

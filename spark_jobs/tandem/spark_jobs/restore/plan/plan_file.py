@@ -19,9 +19,9 @@ from tandem.backup_avro.errors import ConfigError, DamagedError
 from tandem.sink.transcode.batch import Compression
 from tandem.spark_jobs.restore.plan.offset_mode import MOST_FILLERS, OffsetMode
 from tandem.spark_jobs.restore.plan.options import ExactPlan, RestoreOptions
-from tandem.spark_jobs.restore.plan.partitioner import Partitioner
 from tandem.spark_jobs.restore.plan.plan import RestorePlan, TopicNaming
-from tandem.spark_jobs.restore.plan.record_changes import RecordChanges
+from tandem.spark_jobs.restore.records.partitioner import Partitioner
+from tandem.spark_jobs.restore.records.record_changes import RecordChanges
 
 _KIND: Final = "tandem restore plan"
 

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from tandem.backup_avro.errors import RefusedError
-from tandem.spark_jobs.restore.lease.progress import PlanState
 from tandem.spark_jobs.restore.plan.plan import LOADING, RestorePlan, TargetTopic, TopicPlan
-from tandem.spark_jobs.restore.prepare.timestamp_limits import LIMITS
+from tandem.spark_jobs.restore.plan.timestamp_limits import LIMITS
+from tandem.spark_jobs.restore.progress.task_progress import PlanState
 
 
 def own_settings(

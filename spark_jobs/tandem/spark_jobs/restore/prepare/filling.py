@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tandem.sink.kafka.errors.cluster_errors import ClusterDeniedError
 from tandem.spark_jobs.restore.plan.plan import TargetTopic, TopicPlan
-from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
+from tandem.spark_jobs.restore.target.target_cluster import TargetCluster
 
 
 def obstacle(cluster: TargetCluster, topic: TopicPlan, target: TargetTopic, *, chosen: bool) -> str | None:

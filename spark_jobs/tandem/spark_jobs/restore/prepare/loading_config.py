@@ -12,13 +12,13 @@ from typing import Protocol
 from tandem.backup_avro.errors import RefusedError
 from tandem.spark_jobs.restore.lease.lease_record import OvertakenError
 from tandem.spark_jobs.restore.plan.plan import RestorePlan
-from tandem.spark_jobs.restore.prepare import append
+from tandem.spark_jobs.restore.target import append
 
 _REMEDY = "suspend what manages these topics (an operator, Terraform) until the restore has ended"
 
 
 class ConfigTarget(Protocol):
-    """The part of `spark_jobs.restore.prepare.target_cluster.TargetCluster` that is needed here."""
+    """The part of `spark_jobs.restore.target.target_cluster.TargetCluster` that is needed here."""
 
     def set_on(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
         """Return the settings that are set on the topics themselves."""

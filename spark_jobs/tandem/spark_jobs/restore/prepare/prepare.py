@@ -7,13 +7,11 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from tandem.backup_avro.errors import ConfigError, RefusedError, TandemError
-from tandem.sink.encryption.objects import require_keys
 from tandem.sink.kafka.errors.cluster_errors import ClusterDeniedError, ClusterRequestError
 from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.encrypted_objects import require_keys
 from tandem.spark_jobs.connector.connector_reader import ConnectorReader
 from tandem.spark_jobs.restore.lease import other_restores, progress_topic
-from tandem.spark_jobs.restore.lease import progress as marks
-from tandem.spark_jobs.restore.lease.progress import PlanPhase, PlanState, RestoreProgress
 from tandem.spark_jobs.restore.plan import plan as restore_plan
 from tandem.spark_jobs.restore.plan import topic_settings
 from tandem.spark_jobs.restore.plan.duration import DurationEstimate
@@ -21,9 +19,12 @@ from tandem.spark_jobs.restore.plan.offset_mode import BYTES_PER_MILLION, FILLER
 from tandem.spark_jobs.restore.plan.options import ExactPlan, RestoreOptions, plan_again, plan_of
 from tandem.spark_jobs.restore.plan.plan import RestorePlan, TargetTopic, TopicPlan
 from tandem.spark_jobs.restore.plan.plan_document import PlannedTopic, describe_topic
-from tandem.spark_jobs.restore.plan.record_changes import ShapeDocument
-from tandem.spark_jobs.restore.prepare import append, target_settings
-from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
+from tandem.spark_jobs.restore.prepare import target_settings
+from tandem.spark_jobs.restore.progress import task_progress as marks
+from tandem.spark_jobs.restore.progress.task_progress import PlanPhase, PlanState, RestoreProgress
+from tandem.spark_jobs.restore.records.record_changes import ShapeDocument
+from tandem.spark_jobs.restore.target import append
+from tandem.spark_jobs.restore.target.target_cluster import TargetCluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,8 +14,8 @@ from tandem.backup_avro.errors import ConfigError
 from tandem.spark_jobs.restore.plan import plan as restore_plan
 from tandem.spark_jobs.restore.plan.options import RestoreOptions
 from tandem.spark_jobs.restore.plan.plan import RestorePlan, TargetTopic
-from tandem.spark_jobs.restore.prepare import append
-from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
+from tandem.spark_jobs.restore.target import append
+from tandem.spark_jobs.restore.target.target_cluster import TargetCluster
 
 #: The settings that decide which records are kept.
 _DECISIVE: Final = restore_plan.RETENTION | {restore_plan.POLICY}

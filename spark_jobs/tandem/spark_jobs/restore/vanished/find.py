@@ -20,7 +20,7 @@ from tandem.backup_avro.selection.vanished_keys import (
     counts_prove,
     find_vanished_keys,
 )
-from tandem.sink.store.object_store import ObjectStore
+from tandem.sink.store.contract.object_store import ObjectStore
 from tandem.sink.transcode.implementation_choice import best_bodies
 from tandem.sink.write.key_guard import parts_of, read_blocks
 

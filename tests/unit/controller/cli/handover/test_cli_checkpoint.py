@@ -22,9 +22,9 @@ from tandem.controller.cli.maintain import release as release_command
 from tandem.controller.cli.options import consent
 from tandem.controller.config import Config
 from tandem.controller.history.releasable import ReleasableLoss, ReleaseDocument
-from tandem.controller.instance.checkpoint_keeper import CheckpointKeeper
 from tandem.controller.status.checkpoint_view import CheckpointStatus, CheckpointStatusReader, _check_sight, _refuse
 from tandem.controller.status.overview import GenerationState
+from tandem.controller.watch.checkpoint_keeper import CheckpointKeeper
 from tandem.sink.store import ObjectStore, StoreDeniedError, open_store
 from tandem.sink.store.chain import checkpoints
 from tandem.sink.store.chain.chain_writer import now_ms

@@ -20,7 +20,7 @@ from tandem.controller.cli.options.key_format import KeyFormat
 from tandem.sink.store import open_store
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.datasource.export import target_url
-from tandem.spark_jobs.reading.key_history import history
+from tandem.spark_jobs.datasource.key_history import history
 
 ODD = [
     Record(topic="odd", partition=0, offset=2, key=b"\xff\x00", value=None),

@@ -9,7 +9,7 @@ from support.pipeline.doubles import MemoryStore
 from tandem.backup_avro.documents.outcome import JobKind, JobOutcome
 from tandem.controller.cli.output.keep_outcome import keep_outcome
 from tandem.sink.store.chain import outcomes
-from tandem.sink.store.object_store import StoreTransientError
+from tandem.sink.store.contract.object_store import StoreTransientError
 
 
 def drilled(at: int) -> JobOutcome:

@@ -23,9 +23,9 @@ from tandem.controller.cli.restore.options import (
 from tandem.sink.process import log
 from tandem.sink.transcode.batch import Compression
 from tandem.spark_jobs.restore.plan.options import ExactPlan, RestoreOptions
-from tandem.spark_jobs.restore.plan.partitioner import Partitioner
 from tandem.spark_jobs.restore.plan.plan import RestorePlan
-from tandem.spark_jobs.restore.plan.record_changes import NOTHING, RecordChanges
+from tandem.spark_jobs.restore.records.partitioner import Partitioner
+from tandem.spark_jobs.restore.records.record_changes import NOTHING, RecordChanges
 
 
 def _options(**given: object) -> RestoreOptions:

@@ -13,10 +13,10 @@ from support.restores.restore_plans import make_plan
 from tandem.controller.cli.output.output import OutputFormat
 from tandem.controller.cli.restore.view import show_report
 from tandem.sink.store.chain.chain_reader import ChainReader
-from tandem.spark_jobs.restore.lease.progress import TargetStrand
 from tandem.spark_jobs.restore.load.load import LoadResult
 from tandem.spark_jobs.restore.plan.plan import TopicNaming
-from tandem.spark_jobs.restore.plan.record_changes import NOTHING, RecordChanges
+from tandem.spark_jobs.restore.progress.task_progress import TargetStrand
+from tandem.spark_jobs.restore.records.record_changes import NOTHING, RecordChanges
 from tandem.spark_jobs.restore.report import RestoreReport, TopicReport
 
 

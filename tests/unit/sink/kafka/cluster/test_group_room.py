@@ -13,7 +13,7 @@ from tandem.backup_avro.chain import entries
 from tandem.backup_avro.chain.entries import PartitionKey, Topic
 from tandem.backup_avro.chain.json_codec import canonical, dump_group
 from tandem.controller.config import Config
-from tandem.controller.instance.guarded_cluster import GuardedCluster
+from tandem.controller.watch.guarded_cluster import GuardedCluster
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.kafka.cluster.consumer_groups import (
     MOST,
@@ -25,7 +25,7 @@ from tandem.sink.kafka.cluster.consumer_groups import (
 )
 from tandem.sink.kafka.cluster.guarded_topics import ANY_GROUP
 from tandem.sink.kafka.errors.cluster_errors import ClusterDeniedError, ClusterTransientError, ClusterUnreachableError
-from tandem.sink.kafka.fetch.events import TopicPartition
+from tandem.sink.kafka.events import TopicPartition
 
 TOPIC = Topic(name="t", topic_id="1" * 36, partitions=128, replication_factor=1, config={})
 #: What a broker takes at most: 4 KiB, which are six times as many in JSON.

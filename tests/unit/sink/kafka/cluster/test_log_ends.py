@@ -9,7 +9,7 @@ from tandem.controller.config import Config, load
 from tandem.controller.status.outside_view import log_ends
 from tandem.controller.status.pair_view import LogEnd
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
-from tandem.sink.kafka.fetch.events import TopicPartition
+from tandem.sink.kafka.events import TopicPartition
 
 GUARDED = GuardedPartitions(cluster_id="c", topics={"id": ("orders", 2)})
 

@@ -22,8 +22,9 @@ from tandem.backup_avro.documents import checkpoint
 from tandem.backup_avro.selection.completion import obstacles
 from tandem.backup_avro.selection.coverage import GuardedPartitions, clearing, topics_to_mark, uncovered_partitions
 from tandem.controller.config import Config
-from tandem.controller.instance.checkpoint_keeper import _unprovable
-from tandem.controller.instance.guarded_cluster import GuardedCluster, as_guarded
+from tandem.controller.watch.checkpoint_keeper import _unprovable
+from tandem.controller.watch.guarded_cluster import GuardedCluster, as_guarded
+from tandem.sink.commit_draft import CommitDrafter
 from tandem.sink.kafka.cluster import admin as cluster_module
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.kafka.cluster.guarded_topics import DeniedTopic, GuardedTopics
@@ -31,7 +32,6 @@ from tandem.sink.kafka.errors.cluster_errors import ClusterAuthenticationError, 
 from tandem.sink.read.survey import ClusterSurvey
 from tandem.sink.store.chain.chain_writer import Identity, claim
 from tandem.sink.write.commit import CommitDraft, Committer
-from tandem.sink.write.commit_draft import CommitDrafter
 from tandem.sink.write.object_buffer import ObjectBuffer
 
 T, U = key(), key("u")

@@ -13,13 +13,13 @@ import pytest
 from tandem.backup_avro.chain.entries import Topic
 from tandem.backup_avro.errors import PermanentError
 from tandem.controller.config import Config
-from tandem.controller.instance.guarded_cluster import GuardedCluster
+from tandem.controller.watch.guarded_cluster import GuardedCluster
 from tandem.sink.kafka.cluster import admin as cluster
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.kafka.cluster.guarded_topics import GuardedTopics
 from tandem.sink.kafka.errors.cluster_errors import ClusterAnswerError, ClusterDeniedError, UnidentifiedTopicError
+from tandem.sink.kafka.events import TopicPartition
 from tandem.sink.kafka.fetch.assignment import Assignment
-from tandem.sink.kafka.fetch.events import TopicPartition
 from tandem.sink.kafka.fetch.leaders import apply_topic_views
 from tandem.sink.kafka.wire import requests, topic_ids
 

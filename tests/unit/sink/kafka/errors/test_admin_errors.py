@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from tandem.backup_avro.errors import TandemError
-from tandem.sink.kafka.errors.admin_errors import explain, is_about_no_group
+from tandem.sink.kafka.cluster.admin_errors import explain, is_about_no_group
 from tandem.sink.kafka.errors.cluster_errors import (
     ClusterAuthenticationError,
     ClusterDeniedError,

@@ -14,7 +14,7 @@ from support.pipeline.lane_reader import T0, Reader
 
 from tandem.backup_avro.errors import TransientError
 from tandem.sink.kafka.errors.error_codes import ErrorCode
-from tandem.sink.kafka.fetch.events import TopicPartition
+from tandem.sink.kafka.events import TopicPartition
 from tandem.sink.process import clock
 from tandem.sink.read import reader_context
 from tandem.sink.read.reader_context import EmptyTail

@@ -15,9 +15,9 @@ from support.records.strategies import batch
 
 from tandem.backup_avro.errors import DamagedError
 from tandem.backup_avro.record.current import Record
-from tandem.sink.kafka.fetch.events import AtHead, TopicPartition
+from tandem.sink.kafka.events import AtHead, TopicPartition
 from tandem.sink.process import clock
-from tandem.sink.store.object_store import StoreRejectedError, StoreTransientError, StoreUnfitError
+from tandem.sink.store.contract.object_store import StoreRejectedError, StoreTransientError, StoreUnfitError
 from tandem.sink.write.topics_aside import TopicsAside
 
 U0 = TopicPartition("u", 0)

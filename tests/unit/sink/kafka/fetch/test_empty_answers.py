@@ -17,8 +17,8 @@ from tandem.backup_avro.chain.entries import Taint
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.selection import last_records
 from tandem.backup_avro.selection.last_records import LastRecordSearch, PartitionCopy, partition_copies
+from tandem.sink.kafka.events import Evidence
 from tandem.sink.kafka.fetch.empty_answers import ANSWERS, SECONDS, EmptyAnswers, EmptyRange
-from tandem.sink.kafka.fetch.events import Evidence
 from tandem.sink.process import clock
 
 PLACE = EmptyRange(serial=1, offset=4, end=9, leader_epoch=3)

@@ -18,7 +18,7 @@ from tandem.sink.kafka.cluster import admin as cluster
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.kafka.errors.cluster_errors import ClusterAuthenticationError, ClusterTransientError
 from tandem.sink.kafka.errors.error_codes import ErrorCode
-from tandem.sink.kafka.fetch.events import FaultKind, FetchFault, TopicPartition
+from tandem.sink.kafka.events import FaultKind, FetchFault, TopicPartition
 from tandem.sink.kafka.fetch.fetcher import RawFetcher
 from tandem.sink.kafka.lookup.log_ends import LogLookups
 from tandem.sink.kafka.wire import requests

@@ -11,13 +11,13 @@ from uuid import UUID
 import pytest
 
 from tandem.sink.kafka.errors.error_codes import ErrorCode
+from tandem.sink.kafka.events import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
 from tandem.sink.kafka.fetch.assignment import AssignedPartition, Assignment, LeaderBroker, backoff
 from tandem.sink.kafka.fetch.empty_answers import ANSWERS, SECONDS
-from tandem.sink.kafka.fetch.events import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
 from tandem.sink.kafka.fetch.leaders import CONFIRM_MISSING, DENIED_RETRY, MISSING_RETRY, apply_topic_views
 from tandem.sink.kafka.fetch.responses import UNCLEAR, ResponseReader, due_probe
-from tandem.sink.kafka.fetch.sessions import PartitionRequest
 from tandem.sink.kafka.wire import requests, topic_ids
+from tandem.sink.kafka.wire.sessions import PartitionRequest
 
 ID = UUID(int=1)
 OTHER_ID = UUID(int=2)

@@ -12,15 +12,15 @@ from support.pipeline.partition_progress import progress
 from support.pipeline.pipelines import bare_context
 
 from tandem.backup_avro.chain.entries import Base
+from tandem.sink.kafka.events import FaultKind, FetchFault, TopicPartition
 from tandem.sink.kafka.fetch.assignment import AssignedPartition, LeaderBroker
-from tandem.sink.kafka.fetch.events import FaultKind, FetchFault, TopicPartition
 from tandem.sink.kafka.fetch.fetcher import RawFetcher
 from tandem.sink.kafka.fetch.leaders import apply_topic_views
 from tandem.sink.kafka.wire import requests
 from tandem.sink.process import clock
+from tandem.sink.read.progress.scan_plan import ScanPlan
 from tandem.sink.read.reader_context import reading
 from tandem.sink.read.scan.local_ranges import LocalRanges
-from tandem.sink.read.scan.plan import ScanPlan
 from tandem.sink.read.tail import TailReader
 
 ID = UUID(int=1)

@@ -8,8 +8,8 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tandem.sink.kafka.fetch.events import TopicPartition
-from tandem.sink.kafka.fetch.sessions import FetchPlan, FetchSession, PartitionRequest
+from tandem.sink.kafka.events import TopicPartition
+from tandem.sink.kafka.wire.sessions import FetchPlan, FetchSession, PartitionRequest
 
 ID = UUID(int=7)
 TPS = [TopicPartition("t", number) for number in range(5)]

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tandem.sink.kafka.events import TopicPartition
 from tandem.sink.kafka.fetch.answer_shares import LEAST, WHOLE_ANSWERS, AnswerSum, bytes_to_ask
 from tandem.sink.kafka.fetch.assignment import LeaderBroker
-from tandem.sink.kafka.fetch.events import TopicPartition
 from tandem.sink.kafka.fetch.fetcher import RawFetcher
 from tandem.sink.kafka.fetch.leaders import apply_topic_views
-from tandem.sink.kafka.fetch.sessions import PartitionRequest
 from tandem.sink.kafka.wire import requests
+from tandem.sink.kafka.wire.sessions import PartitionRequest
 
 MOST = 8 << 20
 ID = UUID(int=1)

@@ -19,7 +19,7 @@ from support.pipeline.range_tasks import FOLDER
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import TransientError
-from tandem.sink.kafka.fetch.events import FaultKind, FetchFault
+from tandem.sink.kafka.events import FaultKind, FetchFault
 from tandem.sink.process import clock
 from tandem.sink.read.scan.range_reader import put_offer, read_range
 from tandem.sink.read.scan.range_tasks import RangeRead, RangeSizes, RangeTask, offered_ranges

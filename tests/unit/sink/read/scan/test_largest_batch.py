@@ -18,7 +18,7 @@ from support.records.strategies import CODECS, PARTITION, TOPIC, batch, compress
 from tandem.backup_avro.errors import DamagedError
 from tandem.controller.config import Config, load
 from tandem.controller.instance.wiring import workers_of
-from tandem.sink.kafka.fetch.events import Fetched
+from tandem.sink.kafka.events import Fetched
 from tandem.sink.read.scan import range_reader, worker_processes
 from tandem.sink.transcode.implementation_choice import best_transcoder
 from tandem.sink.transcode.plain_transcoder import BATCH_LIMIT

@@ -31,13 +31,13 @@ from tandem.backup_avro.errors import DamagedError, TransientError
 from tandem.backup_avro.selection.last_records import partition_copies
 from tandem.sink.encryption.encryption_settings import KeySettings
 from tandem.sink.encryption.key_ring import KeyRing
-from tandem.sink.kafka.fetch.events import FaultKind, FetchFault
+from tandem.sink.kafka.events import FaultKind, FetchFault
 from tandem.sink.read.scan.accept_ranges import RangeAcceptor
 from tandem.sink.read.scan.range_reader import LeaderMovedError, TopicGoneError, UnreadableError, put_offer, read_range
 from tandem.sink.read.scan.range_tasks import OfferedRange, offered_ranges
 from tandem.sink.read.scan.spark_ranges import SparkRanges
 from tandem.sink.store.chain.chain_reader import ChainReader
-from tandem.sink.store.object_store import StoreTransientError
+from tandem.sink.store.contract.object_store import StoreTransientError
 from tandem.sink.transcode.plain_transcoder import ReferenceTranscoder
 from tandem.spark_jobs.catch_up.plan import (
     CatchUpPace,
@@ -528,7 +528,7 @@ def test_a_large_range_is_stored_in_several_objects(bench: Bench) -> None:
 def test_what_a_slow_attempt_stored_is_not_offered(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """The chunk was read again; each record is offered once."""
     bench.claim()
-    monkeypatch.setattr("tandem.sink.read.scan.plan.MIN_CHUNK", 8)
+    monkeypatch.setattr("tandem.sink.read.progress.scan_plan.MIN_CHUNK", 8)
     slow = iter([0.6, *[0.0] * 1000])
     answer = bench.log.answer
 

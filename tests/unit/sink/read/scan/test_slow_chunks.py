@@ -13,10 +13,10 @@ from support.records.strategies import batch
 
 from tandem.backup_avro.chain.entries import Base
 from tandem.backup_avro.record.current import Record
-from tandem.sink.kafka.fetch.events import TopicPartition
+from tandem.sink.kafka.events import TopicPartition
 from tandem.sink.process import clock
+from tandem.sink.read.progress.scan_plan import ScanPlan
 from tandem.sink.read.scan.local_ranges import LocalRanges
-from tandem.sink.read.scan.plan import ScanPlan
 
 T0 = TopicPartition("t", 0)
 END = 1000

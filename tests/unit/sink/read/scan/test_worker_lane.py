@@ -16,11 +16,11 @@ from support.pipeline.pipelines import QUICK, T0, Bench, at_work, through
 
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import TransientError
-from tandem.sink.kafka.fetch.events import FaultKind, FetchFault
+from tandem.sink.kafka.events import FaultKind, FetchFault
 from tandem.sink.process import clock
 from tandem.sink.read.scan.range_reader import TopicGoneError, UnreadableError, read_range
 from tandem.sink.read.scan.range_tasks import RangeRead, RangeTask
-from tandem.sink.store.object_store import StoreTransientError
+from tandem.sink.store.contract.object_store import StoreTransientError
 from tandem.sink.transcode.plain_transcoder import ReferenceTranscoder
 
 

@@ -20,7 +20,7 @@ from tandem.backup_avro.chain.json_codec import canonical
 from tandem.backup_avro.errors import DamagedError
 from tandem.backup_avro.selection.restorable_state import choose_generation
 from tandem.sink.store.chain.chain_reader import ChainReader
-from tandem.sink.store.object_store import StoreTransientError
+from tandem.sink.store.contract.object_store import StoreTransientError
 from tandem.sink.write.clear_generation import clear_generation
 
 

@@ -23,7 +23,7 @@ from tandem.sink.store.chain.chain_writer import (
     StoppedError,
     claim,
 )
-from tandem.sink.store.object_store import StoreDeniedError, StoreTransientError
+from tandem.sink.store.contract.object_store import StoreDeniedError, StoreTransientError
 
 
 @pytest.fixture

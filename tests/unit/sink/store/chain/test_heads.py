@@ -27,9 +27,9 @@ from tandem.controller.status.health import Fault
 from tandem.controller.status.overview import overview
 from tandem.sink.store import ObjectStore, StoreAccess, open_store
 from tandem.sink.store.chain.chain_reader import ChainReader
-from tandem.spark_jobs.datasource.options import parse_options, store_options
+from tandem.spark_jobs.reading.wanted_state import StateRequest
 from tandem.spark_jobs.state.find_state import find_state
-from tandem.spark_jobs.state.wanted_state import StateRequest
+from tandem.spark_jobs.state.read_options import parse_options, store_options
 from tandem.spark_jobs.verify.verify_objects import missing_heads
 from tandem.spark_jobs.verify.verify_plan import VerifyFault as Mismatch
 

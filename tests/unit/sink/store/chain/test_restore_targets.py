@@ -18,13 +18,13 @@ from tandem.backup_avro.chain.signatures import Signer
 from tandem.backup_avro.documents.restore_targets import decode_targets
 from tandem.backup_avro.errors import DamagedError
 from tandem.controller.config import Config
-from tandem.controller.instance.guarded_cluster import GuardedCluster
 from tandem.controller.status.outside_view import ask_cluster
+from tandem.controller.watch.guarded_cluster import GuardedCluster
 from tandem.sink.store import StoreDeniedError
 from tandem.sink.store.chain import restore_targets
 from tandem.sink.store.chain.restore_targets import ANY
+from tandem.sink.store.contract.store_settings import StoreAccess
 from tandem.sink.store.signed_store import SignedStore
-from tandem.sink.store.store_settings import StoreAccess
 
 PLAN, CLUSTER = "ab" * 32, "cluster-1"
 

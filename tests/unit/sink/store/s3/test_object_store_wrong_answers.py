@@ -18,12 +18,12 @@ from support.pages.canaries import appearances, plain_canary
 from support.pairs.profiles import use_profile, without_credentials
 from support.servers.tiny_s3 import A_ROLE, Fault, Request, TinyS3
 
+from tandem.sink.aws import aws_session
+from tandem.sink.aws.aws_session import AwsSession, UselessCredentialsError
 from tandem.sink.process import log
 from tandem.sink.store import ObjectInfo, ObjectStore, StoreAccess, StoreTransientError, StoreUnfitError, open_store
 from tandem.sink.store.chain.chain_reader import ChainReader
-from tandem.sink.store.object_store import OutsizedObjectError
-from tandem.sink.store.s3 import aws_session
-from tandem.sink.store.s3.aws_session import AwsSession, UselessCredentialsError
+from tandem.sink.store.contract.object_store import OutsizedObjectError
 from tandem.sink.store.s3.sent_credentials import SentCredentials
 
 

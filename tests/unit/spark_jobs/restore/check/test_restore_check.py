@@ -19,12 +19,12 @@ from tandem.backup_avro.chain.document_limits import LISTS
 from tandem.backup_avro.chain.json_codec import unpack
 from tandem.backup_avro.errors import DamagedError, TimedOutError
 from tandem.backup_avro.record.current import Record, encode
-from tandem.sink.kafka.fetch.events import Fetched
+from tandem.sink.kafka.events import Fetched
 from tandem.sink.store import ObjectMissingError, OutsizedObjectError
 from tandem.sink.transcode.avro_to_batch import build_batches
 from tandem.sink.transcode.batch import Compression
 from tandem.sink.transcode.implementation_choice import best_bodies
-from tandem.spark_jobs.restore import offset_pages, worker_calls
+from tandem.spark_jobs.restore import worker_calls
 from tandem.spark_jobs.restore.check import check_partition
 from tandem.spark_jobs.restore.check.check_partition import (
     CheckTask,
@@ -36,8 +36,9 @@ from tandem.spark_jobs.restore.check.check_partition import (
     stretches,
 )
 from tandem.spark_jobs.restore.check.other_writers import OtherWriters
-from tandem.spark_jobs.restore.offset_map import LARGEST_PAGE, OffsetRow, decode_page, encode_page, page_key
-from tandem.spark_jobs.restore.offset_pages import TaskMap
+from tandem.spark_jobs.restore.progress import offset_pages
+from tandem.spark_jobs.restore.progress.offset_map import LARGEST_PAGE, OffsetRow, decode_page, encode_page, page_key
+from tandem.spark_jobs.restore.progress.offset_pages import TaskMap
 from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
 
 

@@ -14,13 +14,13 @@ from support.restores.records import restore_record as record_of
 from tandem.backup_avro.chain.entries import GroupOffset, PartitionKey
 from tandem.backup_avro.chain.json_codec import canonical, pack, unpack
 from tandem.backup_avro.errors import ConfigError, DamagedError
-from tandem.spark_jobs.restore import offset_map, restore_record
 from tandem.spark_jobs.restore.groups import group_plan
 from tandem.spark_jobs.restore.groups.group_plan import GroupChoice, OffsetBefore, ResumePoint
-from tandem.spark_jobs.restore.lease.progress import TargetStrand
-from tandem.spark_jobs.restore.offset_map import OffsetRow
 from tandem.spark_jobs.restore.plan.offset_mode import fillers
-from tandem.spark_jobs.restore.restore_record import RestoreRecord, TaskRecord, TopicRecord
+from tandem.spark_jobs.restore.progress import offset_map, restore_record
+from tandem.spark_jobs.restore.progress.offset_map import OffsetRow
+from tandem.spark_jobs.restore.progress.restore_record import RestoreRecord, TaskRecord, TopicRecord
+from tandem.spark_jobs.restore.progress.task_progress import TargetStrand
 
 _ID = "topic-id"
 

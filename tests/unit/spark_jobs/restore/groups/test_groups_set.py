@@ -19,15 +19,15 @@ from tandem.backup_avro.errors import ConfigError, DamagedError, ExitCode, Refus
 from tandem.controller.cli.main import run
 from tandem.sink.store import ObjectStore, open_store
 from tandem.sink.store.chain.chain_reader import ChainReader
-from tandem.spark_jobs.restore import offset_pages, restore_record
 from tandem.spark_jobs.restore.groups import group_plan, restore_groups, target_groups
 from tandem.spark_jobs.restore.groups.group_plan import GroupChoice, GroupMove, GroupNote, OffsetBefore
 from tandem.spark_jobs.restore.groups.restore_groups import GroupsPlan
-from tandem.spark_jobs.restore.lease.progress import TargetStrand
-from tandem.spark_jobs.restore.offset_map import OffsetRow
-from tandem.spark_jobs.restore.offset_pages import TaskMap
 from tandem.spark_jobs.restore.plan.plan import TargetTopic
-from tandem.spark_jobs.restore.restore_record import RestoreRecord, TaskRecord, TopicRecord
+from tandem.spark_jobs.restore.progress import offset_pages, restore_record
+from tandem.spark_jobs.restore.progress.offset_map import OffsetRow
+from tandem.spark_jobs.restore.progress.offset_pages import TaskMap
+from tandem.spark_jobs.restore.progress.restore_record import RestoreRecord, TaskRecord, TopicRecord
+from tandem.spark_jobs.restore.progress.task_progress import TargetStrand
 
 _TARGET = "orders.new"
 

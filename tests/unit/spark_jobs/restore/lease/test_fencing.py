@@ -13,7 +13,7 @@ from support.restores.records import plan_state
 
 from tandem.spark_jobs.restore.lease import fencing
 from tandem.spark_jobs.restore.lease.fencing import fence, fence_all
-from tandem.spark_jobs.restore.load.batch_producer import ProduceError
+from tandem.spark_jobs.restore.progress.batch_producer import ProduceError
 
 _STATE = plan_state(basis={1: 1}, targets={"t": "id"}, sources={"id-1": 40})
 

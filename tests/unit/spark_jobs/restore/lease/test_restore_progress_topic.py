@@ -24,21 +24,21 @@ from tandem.sink.kafka.errors.cluster_errors import (
     UnknownTopicError,
 )
 from tandem.sink.store.chain.chain_reader import ChainReader
-from tandem.spark_jobs.restore.lease import progress as marks
 from tandem.spark_jobs.restore.lease import progress_topic
-from tandem.spark_jobs.restore.lease.progress import TargetStrand
-from tandem.spark_jobs.restore.load import batch_producer
 from tandem.spark_jobs.restore.load.load import nothing_yet
-from tandem.spark_jobs.restore.load.load_task import SourcePartition
 from tandem.spark_jobs.restore.load.transaction import Transaction
-from tandem.spark_jobs.restore.offset_map import PAGE_ROWS, OffsetRow
 from tandem.spark_jobs.restore.plan.options import RestoreOptions, plan_of
-from tandem.spark_jobs.restore.plan.partitioner import Partitioner
 from tandem.spark_jobs.restore.plan.plan import RestorePlan, shaped
-from tandem.spark_jobs.restore.plan.record_changes import NOTHING, RecordChanges
 from tandem.spark_jobs.restore.prepare import prepare
 from tandem.spark_jobs.restore.prepare.prepare import PreparedRestore
-from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
+from tandem.spark_jobs.restore.progress import batch_producer
+from tandem.spark_jobs.restore.progress import task_progress as marks
+from tandem.spark_jobs.restore.progress.offset_map import PAGE_ROWS, OffsetRow
+from tandem.spark_jobs.restore.progress.task_progress import TargetStrand
+from tandem.spark_jobs.restore.records.load_task import SourcePartition
+from tandem.spark_jobs.restore.records.partitioner import Partitioner
+from tandem.spark_jobs.restore.records.record_changes import NOTHING, RecordChanges
+from tandem.spark_jobs.restore.target.target_cluster import TargetCluster
 
 _USUAL = {"cleanup.policy": "compact", "max.message.bytes": "1048588", "segment.bytes": "8388608"}
 

@@ -13,10 +13,10 @@ from tandem.backup_avro.errors import ConfigError, RefusedError
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.restore import abandon
 from tandem.spark_jobs.restore.lease import other_restores
-from tandem.spark_jobs.restore.lease.progress import PlanPhase, PlanState, RestoreProgress, TargetStrand
 from tandem.spark_jobs.restore.plan.options import RestoreOptions, plan_of
 from tandem.spark_jobs.restore.plan.plan import RestorePlan, TargetTopic, own_again, shaped
-from tandem.spark_jobs.restore.plan.record_changes import NOTHING
+from tandem.spark_jobs.restore.progress.task_progress import PlanPhase, PlanState, RestoreProgress, TargetStrand
+from tandem.spark_jobs.restore.records.record_changes import NOTHING
 
 _TARGET = TargetTopic(name="t", topic_id="id-t", replication_factor=1, config={}, starts={0: 0}, ends={0: 0})
 _STATE = plan_state(run="r", generation=4, basis={4: 3}, targets={"t": "id-t"}, sources={"id-s": 1}, at=1)

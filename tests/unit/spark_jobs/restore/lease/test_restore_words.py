@@ -9,8 +9,8 @@ import pytest
 from support.restores.records import plan_state
 
 from tandem.spark_jobs.restore.lease import lease_record
-from tandem.spark_jobs.restore.lease import progress as marks
-from tandem.spark_jobs.restore.lease.progress import PlanPhase, PlanState, RestoreProgress
+from tandem.spark_jobs.restore.progress import task_progress as marks
+from tandem.spark_jobs.restore.progress.task_progress import PlanPhase, PlanState, RestoreProgress
 
 _FIRST = plan_state(
     plan="abc", state=PlanPhase.BEGUN, targets={f"topic-{number:03}": "" for number in range(40)}, sources={"id-1": 1}

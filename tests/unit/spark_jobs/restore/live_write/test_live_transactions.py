@@ -10,7 +10,7 @@ import pytest
 from tandem.backup_avro.record.current import Record, encode
 from tandem.spark_jobs.restore.live_write import live_transactions
 from tandem.spark_jobs.restore.live_write.live_transactions import LiveTransactions
-from tandem.spark_jobs.restore.load.batch_producer import ProduceError
+from tandem.spark_jobs.restore.progress.batch_producer import ProduceError
 
 BODIES = [encode(Record(topic="t", partition=3, offset=at, key=b"k%d" % at, value=b"v")) for at in (7, 9)]
 

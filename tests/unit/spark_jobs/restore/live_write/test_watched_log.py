@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from tandem.spark_jobs.restore.live_write.watched_log import LogSince
-from tandem.spark_jobs.restore.load.batch_producer import ProduceError
+from tandem.spark_jobs.restore.progress.batch_producer import ProduceError
 
 Entry = tuple[str, str]
 """A record's key, and what became of its transaction: committed, aborted or open."""

@@ -21,16 +21,16 @@ from tandem.sink.transcode.implementation_choice import best_bodies
 from tandem.spark_jobs.reading.object_reader import Body
 from tandem.spark_jobs.restore.check import check_partition
 from tandem.spark_jobs.restore.check.check_partition import CheckTask, TargetChangedError
-from tandem.spark_jobs.restore.lease.progress import TaskProgress, decode_progress
 from tandem.spark_jobs.restore.load import filled_stream, fillers, load
-from tandem.spark_jobs.restore.load.batch_producer import FencedError, ProduceError
 from tandem.spark_jobs.restore.load.exact_load import ExactSource, load_exactly
 from tandem.spark_jobs.restore.load.filled_stream import filled
 from tandem.spark_jobs.restore.load.fillers import filler_batch
-from tandem.spark_jobs.restore.load.load_task import ExactStage, LoadPace, LoadTask
 from tandem.spark_jobs.restore.load.target_log import TargetLog
-from tandem.spark_jobs.restore.offset_map import OffsetRow
 from tandem.spark_jobs.restore.plan.offset_mode import FILLER_BYTES
+from tandem.spark_jobs.restore.progress.batch_producer import FencedError, ProduceError
+from tandem.spark_jobs.restore.progress.offset_map import OffsetRow
+from tandem.spark_jobs.restore.progress.task_progress import TaskProgress, decode_progress
+from tandem.spark_jobs.restore.records.load_task import ExactStage, LoadPace, LoadTask
 
 _Headers = tuple[tuple[str, bytes | None], ...]
 _Content = tuple[int, bytes | None, bytes | None, _Headers]

@@ -25,17 +25,17 @@ from tandem.sink.transcode.batch import Compression
 from tandem.sink.transcode.implementation_choice import best_bodies
 from tandem.spark_jobs.reading.object_reader import Body, StoreAddress
 from tandem.spark_jobs.restore.check.check_partition import CheckTask, TargetChangedError
-from tandem.spark_jobs.restore.lease import progress as marks
-from tandem.spark_jobs.restore.lease.progress import TaskProgress, decode_progress
 from tandem.spark_jobs.restore.load import fillers, last_record, load
-from tandem.spark_jobs.restore.load.batch_producer import FencedError, ProduceError
 from tandem.spark_jobs.restore.load.fillers import fill, filler_batch
 from tandem.spark_jobs.restore.load.last_record import write_last_record
-from tandem.spark_jobs.restore.load.load_task import LoadPace, LoadTask, SourcePartition
-from tandem.spark_jobs.restore.load.record_stream import AllButLast, RecordChunk, TransactionUnit, first_record
 from tandem.spark_jobs.restore.load.target_log import TargetLog
 from tandem.spark_jobs.restore.load.transaction import Transaction
 from tandem.spark_jobs.restore.plan import offset_mode
+from tandem.spark_jobs.restore.progress import task_progress as marks
+from tandem.spark_jobs.restore.progress.batch_producer import FencedError, ProduceError
+from tandem.spark_jobs.restore.progress.task_progress import TaskProgress, decode_progress
+from tandem.spark_jobs.restore.records.load_task import LoadPace, LoadTask, SourcePartition
+from tandem.spark_jobs.restore.records.record_stream import AllButLast, RecordChunk, TransactionUnit, first_record
 from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
 
 

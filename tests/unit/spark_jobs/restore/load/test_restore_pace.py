@@ -17,9 +17,9 @@ from tandem.sink.transcode.batch import Compression
 from tandem.spark_jobs.reading.object_reader import Body, StoreAddress
 from tandem.spark_jobs.restore.load import transaction as restore_transaction
 from tandem.spark_jobs.restore.load.load import nothing_yet
-from tandem.spark_jobs.restore.load.load_task import LoadPace, LoadTask, SourcePartition, queued
-from tandem.spark_jobs.restore.load.record_stream import RecordChunk, TransactionUnit
 from tandem.spark_jobs.restore.load.transaction import Transaction
+from tandem.spark_jobs.restore.records.load_task import LoadPace, LoadTask, SourcePartition, queued
+from tandem.spark_jobs.restore.records.record_stream import RecordChunk, TransactionUnit
 
 _SIZE = 1000
 

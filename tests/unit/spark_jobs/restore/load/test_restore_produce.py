@@ -8,7 +8,7 @@ import pytest
 from tandem.backup_avro.errors import TandemError, TransientError
 from tandem.sink.kafka.errors.cluster_errors import ClusterAuthenticationError, ClusterDeniedError
 from tandem.sink.process import clock
-from tandem.spark_jobs.restore.load.batch_producer import (
+from tandem.spark_jobs.restore.progress.batch_producer import (
     TRANSACTION_TIMEOUT_MS,
     BatchProducer,
     FencedError,

@@ -23,7 +23,7 @@ from tandem.spark_jobs.restore.plan.offset_mode import (
 )
 from tandem.spark_jobs.restore.plan.options import RestoreOptions
 from tandem.spark_jobs.restore.plan.plan import RestorePlan, TargetTopic, TopicNaming
-from tandem.spark_jobs.restore.plan.record_changes import NOTHING, RecordChanges
+from tandem.spark_jobs.restore.records.record_changes import NOTHING, RecordChanges
 
 _FRESH = TopicTarget(append=False, repartitioned=False, selects=False, recorded=True, compacted=True)
 _OTHERS = {

@@ -17,11 +17,11 @@ from tandem.sink.transcode.batch import Compression
 from tandem.sink.transcode.implementation_choice import best_bodies
 from tandem.spark_jobs.restore.plan.expiry import ExpiryForecast
 from tandem.spark_jobs.restore.plan.options import RestoreOptions, plan_of
-from tandem.spark_jobs.restore.plan.partitioner import Partitioner
 from tandem.spark_jobs.restore.plan.plan import RestorePlan, TargetTopic, TopicPlan, shaped
-from tandem.spark_jobs.restore.plan.record_changes import NOTHING, RecordChanges
 from tandem.spark_jobs.restore.plan.topic_settings import fitted
 from tandem.spark_jobs.restore.prepare.prepare import check_consent
+from tandem.spark_jobs.restore.records.partitioner import Partitioner
+from tandem.spark_jobs.restore.records.record_changes import NOTHING, RecordChanges
 
 _NOW = 1_700_000_000_000
 _COUNT = 40

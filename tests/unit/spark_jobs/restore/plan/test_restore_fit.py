@@ -16,7 +16,12 @@ from tandem.sink.kafka.errors.cluster_errors import UnknownTopicError
 from tandem.sink.store import StoreAccess
 from tandem.spark_jobs.connector.connector_reader import ConnectorReader
 from tandem.spark_jobs.reading.object_reader import StoreAddress
-from tandem.spark_jobs.restore.lease.progress import (
+from tandem.spark_jobs.restore.plan import plan_file
+from tandem.spark_jobs.restore.plan.options import RestoreOptions, plan_of
+from tandem.spark_jobs.restore.plan.plan import LOADING, RestorePlan, TargetTopic, TopicNaming, TopicPlan, shaped
+from tandem.spark_jobs.restore.plan.topic_settings import fitted, own_settings
+from tandem.spark_jobs.restore.prepare.prepare import PreparedRestore, prepare_restore
+from tandem.spark_jobs.restore.progress.task_progress import (
     PlanPhase,
     PlanState,
     RestoreProgress,
@@ -25,12 +30,7 @@ from tandem.spark_jobs.restore.lease.progress import (
     decode_state,
     encode_state,
 )
-from tandem.spark_jobs.restore.plan import plan_file
-from tandem.spark_jobs.restore.plan.options import RestoreOptions, plan_of
-from tandem.spark_jobs.restore.plan.plan import LOADING, RestorePlan, TargetTopic, TopicNaming, TopicPlan, shaped
-from tandem.spark_jobs.restore.plan.record_changes import NOTHING
-from tandem.spark_jobs.restore.plan.topic_settings import fitted, own_settings
-from tandem.spark_jobs.restore.prepare.prepare import PreparedRestore, prepare_restore
+from tandem.spark_jobs.restore.records.record_changes import NOTHING
 
 OWN = {"cleanup.policy": "compact,delete", "retention.ms": "86400000"}
 

@@ -23,17 +23,17 @@ from tandem.sink.transcode.avro_to_batch import build_batches
 from tandem.sink.transcode.batch import Compression
 from tandem.spark_jobs.compaction.keyed_rows import KeyedLimits
 from tandem.spark_jobs.reading.object_reader import Body, ObjectReader
-from tandem.spark_jobs.restore.load.load_task import LoadTask, SourcePartition
-from tandem.spark_jobs.restore.load.newest_by_key import load_by_key
-from tandem.spark_jobs.restore.load.newest_records import (
+from tandem.spark_jobs.restore.records.load_task import LoadTask, SourcePartition
+from tandem.spark_jobs.restore.records.newest_by_key import load_by_key
+from tandem.spark_jobs.restore.records.newest_records import (
     PASS_RECORDS,
     AscendingOffsets,
     OffsetBitmaps,
     newest_offsets,
 )
-from tandem.spark_jobs.restore.load.record_stream import RecordChunk, RecordShaper, TransactionUnit
-from tandem.spark_jobs.restore.plan.partitioner import Partitioner, chooser, murmur2
-from tandem.spark_jobs.restore.plan.record_changes import NOTHING, RecordChanges
+from tandem.spark_jobs.restore.records.partitioner import Partitioner, chooser, murmur2
+from tandem.spark_jobs.restore.records.record_changes import NOTHING, RecordChanges
+from tandem.spark_jobs.restore.records.record_stream import RecordChunk, RecordShaper, TransactionUnit
 from tandem.spark_jobs.spark.shuffle import Message, ShuffleStage, shuffle_here
 
 _KEYS = st.one_of(st.none(), st.sampled_from([b"", b"a", b"b", b"c", b"d"]))
@@ -327,7 +327,7 @@ def test_the_newest_of_each_key(steps: list[tuple[int, int]], pass_records: int)
 
 def test_the_newest_of_each_key_takes_the_memory_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """Half a gigabyte for a pass: 42 bytes for each of its records."""
-    monkeypatch.setattr("tandem.spark_jobs.restore.load.newest_records._AT_ONCE", 1 << 12)
+    monkeypatch.setattr("tandem.spark_jobs.restore.records.newest_records._AT_ONCE", 1 << 12)
     count = 100_000
     tracemalloc.start()
     try:

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from support.restores.records import load_task
 
-from tandem.spark_jobs.restore.lease.progress import TargetStrand
+from tandem.spark_jobs.restore.load import closing
 from tandem.spark_jobs.restore.load.load import LoadResult, loaded, nothing_yet
-from tandem.spark_jobs.restore.load.load_task import ExactStage, LoadTask, SourcePartition
-from tandem.spark_jobs.restore.prepare import closing
+from tandem.spark_jobs.restore.progress.task_progress import TargetStrand
+from tandem.spark_jobs.restore.records.load_task import ExactStage, LoadTask, SourcePartition
 
 _SEGMENT = 1 << 20
 

@@ -13,8 +13,8 @@ from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.restore.plan.expiry import ExpiryForecast
 from tandem.spark_jobs.restore.plan.options import RestoreOptions, plan_of
 from tandem.spark_jobs.restore.plan.plan import LOADING, RestorePlan, TargetTopic, shaped
-from tandem.spark_jobs.restore.plan.record_changes import NOTHING
-from tandem.spark_jobs.restore.prepare import append
+from tandem.spark_jobs.restore.records.record_changes import NOTHING
+from tandem.spark_jobs.restore.target import append
 
 _OWN = {"cleanup.policy": "compact,delete", "retention.ms": "1000", "max.message.bytes": "5000"}
 _TARGET = TargetTopic(name="t", topic_id="id-t", replication_factor=1, config=_OWN, starts={0: 3}, ends={0: 9})

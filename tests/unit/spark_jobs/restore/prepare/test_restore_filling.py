@@ -15,8 +15,8 @@ from tandem.sink.store import open_store
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.restore.plan import plan as restore_plan
 from tandem.spark_jobs.restore.plan.plan import TargetTopic, TopicNaming, TopicPlan
-from tandem.spark_jobs.restore.plan.record_changes import NOTHING
 from tandem.spark_jobs.restore.prepare import filling
+from tandem.spark_jobs.restore.records.record_changes import NOTHING
 
 _TARGET = TargetTopic(name="orders", topic_id="i", replication_factor=1, config={}, starts={0: 3}, ends={0: 3})
 

@@ -10,8 +10,8 @@ from tandem.backup_avro.errors import RefusedError
 from tandem.sink.kafka.cluster.guarded_topics import HELD_KEYS, held_by_restore, own_config
 from tandem.spark_jobs.restore.lease.lease_record import OvertakenError
 from tandem.spark_jobs.restore.plan import plan
-from tandem.spark_jobs.restore.prepare import append
 from tandem.spark_jobs.restore.prepare.loading_config import LoadingConfig
+from tandem.spark_jobs.restore.target import append
 
 
 class Cluster:

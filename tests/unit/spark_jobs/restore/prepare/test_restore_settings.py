@@ -14,11 +14,11 @@ from tandem.sink.kafka.errors.cluster_errors import ClusterDeniedError, ClusterR
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.restore.plan.options import RestoreOptions, plan_of
 from tandem.spark_jobs.restore.plan.plan import LOADING, RestorePlan, TargetTopic, shaped
-from tandem.spark_jobs.restore.plan.record_changes import NOTHING
+from tandem.spark_jobs.restore.plan.timestamp_limits import LIMITS, as_known
 from tandem.spark_jobs.restore.plan.topic_settings import fitted
 from tandem.spark_jobs.restore.prepare import target_settings
-from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
-from tandem.spark_jobs.restore.prepare.timestamp_limits import LIMITS, as_known
+from tandem.spark_jobs.restore.records.record_changes import NOTHING
+from tandem.spark_jobs.restore.target.target_cluster import TargetCluster
 
 Settings = Mapping[str, str | None]
 _OLD = ("message.timestamp.difference.max.ms",)
