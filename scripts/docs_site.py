@@ -23,6 +23,7 @@ SOURCE: Final = ROOT / "build" / "site-source"
 SITE: Final = ROOT / "build" / "site"
 #: What is a page of the site.
 PAGES: Final = ("*.md", "docs/**/*.md", "bench/*.md", "helm/**/*.md")
+_START: Final = Path("README.md")
 #: Files of the site that are in no page.
 _BESIDE: Final = ROOT / "scripts" / "site"
 _LINK = re.compile(r"(?:\]\(|src(?:set)?=\")([^)\s\"]+)")
@@ -107,7 +108,8 @@ def copy_pages() -> None:
                     _copy(file)
             elif target.is_file() and target.suffix != ".md":
                 _copy(target)
-        _write(page, reindented(text))
+        # The start page has the room for its drawing, and no list of its few headings.
+        _write(page, ("---\nhide: [toc]\n---\n\n" if page == _START else "") + reindented(text))
 
 
 def _listing(folder: Path) -> str:
