@@ -45,7 +45,7 @@ IAM = ("ListBucket", "GetObject", "PutObject", "DeleteObject", "ListBucketMultip
 ANSWERS = {
     "How large must it be?": Answer("docs/resources.md", ("one and a half cores", "1 GiB", "no disk", "2.2 times")),
     "What does it cost a month for 500 GB in 60 topics?": Answer(
-        "docs/recovery-objectives.md#a-worked-sum-500-gb-in-60-topics", (*COST, ZONES[0].split()[0])
+        "docs/recovery-objectives.md#cost-per-month-500-gb-in-60-topics", (*COST, ZONES[0].split()[0])
     ),
     "Which rights does it need in IAM?": Answer(
         "docs/roles.md", (*(f"s3:{name}" for name in (*IAM, "GetBucketVersioning")), "`Read`", "`DescribeConfigs`")
