@@ -17,7 +17,7 @@ CORE = $(shell sed -n '/test_selection = /,/^]/s/^ *"\(tests[^"]*\)",$$/\1/p' te
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test test-all store-test coverage mutation bench bench-keyed chart-test chart-golden chart-schema walk image-dry-run simulate planted fuzz damage forgeries chaos kills readers cluster-test spark-versions roles model-check broker-matrix diagrams screenshots lint sandbox clean soak lock audit sbom licences wheel
+.PHONY: help setup demo check test test-all store-test coverage mutation bench bench-keyed docs chart-test chart-golden chart-schema walk image-dry-run simulate planted fuzz damage forgeries chaos kills readers cluster-test spark-versions roles model-check broker-matrix diagrams screenshots lint sandbox clean soak lock audit sbom licences wheel
 
 help: ## Say what can be made
 	@echo "Needs Python 3.11 or newer, Java 17 or newer and a network for the first time; the rest it gets by itself."
@@ -40,7 +40,7 @@ test: lint ## Lint, types, 300 simulated histories, and all tests but the slow o
 	@echo "==> tests"
 	@$(BIN)/pytest $(SPREAD) -m "not slow" --durations=40 --durations-min=5 $(PYTEST)
 
-test-all: lint ## Lint, types, 1,000 simulated histories, all tests, and applications that judge a restore; some measure seconds, one after the other
+test-all: lint ## Lint, types, 1,000 simulated histories, all tests, applications that judge a restore, and the site of the documentation; some measure seconds, one after the other
 	@echo "==> simulation"
 	@PYTHONPATH=tests $(BIN)/python -m simulation --seeds 1000 --jobs $(JOBS)
 	@PYTHONPATH=tests $(BIN)/python -m simulation --directed --seeds 3 --jobs $(JOBS)
@@ -50,6 +50,7 @@ test-all: lint ## Lint, types, 1,000 simulated histories, all tests, and applica
 	@$(BIN)/pytest -m slow $(PYTEST)
 	@echo "==> applications that judge a restore"
 	@PYTHONPATH=tests $(BIN)/python -m readers
+	@$(MAKE) --no-print-directory docs
 
 store-test: setup ## The object stores' contract on versitygw, Azurite and fake-gcs-server too, and pairs on the latter two; needs npm and Go once, minutes
 	@$(BIN)/pytest tests/contract/test_object_store.py tests/contract/test_cloud_emulators.py -m "slow or not slow" $(PYTEST)
@@ -143,6 +144,10 @@ screenshots: setup ## Photograph the status page of a real pair in three states 
 
 diagrams: setup ## Draw the diagrams of docs/protocol.md from the state machine and the chain's rules
 	@PYTHONPATH=tests:. $(BIN)/python -m support.pages.diagrams
+
+docs: setup ## Build the documentation as a site into build/site, and check its links, its search and that it loads nothing from elsewhere
+	@$(BIN)/python -c 'import mkdocs' 2>/dev/null || bash scripts/install-locked.sh $(BIN)/python docs
+	@$(BIN)/python scripts/docs_site.py
 
 lock: setup ## Write the locks of requirements/ anew from pyproject.toml; UPGRADE=1 for the newest versions, ONLY=check to look
 	@bash scripts/release-tools.sh

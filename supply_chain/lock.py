@@ -67,6 +67,7 @@ LOCKS: Mapping[str, Source] = {
     "chart": Source(groups=("chart",)),
     "mutation": Source(groups=("mutation",)),
     "screenshots": Source(groups=("screenshots",)),
+    "docs": Source(groups=("docs",)),
     # In an environment of its own: what pip-audit needs shall hold nothing else back.
     "release": Source(groups=("release",), agrees_with=None),
 }

@@ -135,6 +135,7 @@ MATRIX: dict[str, dict[str, Any]] = {
     "no-jobs": single(retention={"enabled": False}, verify={"enabled": False}, check={"enabled": False}),
     "suspended": single(jobs={"suspend": True, "timeZone": "", "ttlSecondsAfterFinished": 0, "cores": "*"}),
     "restore": single(restore={"enabled": True, "args": ["--suffix", ".restored"]}),
+    "restore-on-demand": single(restore={"onDemand": True, "args": ["--suffix", ".restored"]}),
     "volumes": single(
         extraVolumes=[{"name": "keytab", "secret": {"secretName": "keytab"}}],
         extraVolumeMounts=[{"name": "keytab", "mountPath": "/etc/keytab", "readOnly": True}],

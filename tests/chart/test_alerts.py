@@ -265,7 +265,7 @@ def test_a_job_is_not_run_any_more(kind: JobKind, ever: bool, watched: Watched, 
 
 
 def test_the_rules_as_they_are_installed(tmp_path: Path) -> None:
-    """Promtool takes expressions and templates; each has severity, texts and a link to its place in the runbook."""
+    """Promtool takes expressions and templates; each has a severity and texts."""
     path = rules(tmp_path)
     check(path)
     (group,) = yaml.safe_load(path.read_text())["groups"]
@@ -277,7 +277,7 @@ def test_the_rules_as_they_are_installed(tmp_path: Path) -> None:
         assert rule["labels"]["pair"] == PAIR
         assert f'pair="{PAIR}"' in rule["expr"]
         assert not any("<" in text.replace("< ", "") for text in (rule["expr"], *rule["annotations"].values()))
-        assert rule["annotations"]["runbook_url"] == f"docs/alerts.md#{rule['alert'].lower()}"
+        assert "runbook_url" not in rule["annotations"]  # nobody has said under which URL
 
 
 def test_rules_follow_the_values(tmp_path: Path) -> None:
@@ -395,6 +395,17 @@ def test_the_dashboard_is_for_the_sidecar() -> None:
     found = [d for d in rendered({"dashboard": {"enabled": True}}) if d["metadata"]["name"].endswith("-dashboard")]
     assert found[0]["metadata"]["labels"]["grafana_dashboard"] == "1"
     assert json.loads(found[0]["data"]["tandem.json"])["title"] == "Tandem"
+    assert "annotations" not in found[0]["metadata"]
+
+
+def test_the_dashboard_has_a_folder() -> None:
+    """As the annotation that the sidecar of Grafana's chart is told to read, beside others."""
+    values = {"enabled": True, "folder": "Kafka", "annotations": {"team": "data"}}
+    (found,) = [d for d in rendered({"dashboard": values}) if d["metadata"]["name"].endswith("-dashboard")]
+    assert found["metadata"]["annotations"] == {"grafana_folder": "Kafka", "team": "data"}
+    other = {"dashboard": {**values, "folderAnnotation": "k8s-sidecar-target-directory"}}
+    (found,) = [d for d in rendered(other) if d["metadata"]["name"].endswith("-dashboard")]
+    assert found["metadata"]["annotations"] == {"k8s-sidecar-target-directory": "Kafka", "team": "data"}
 
 
 def test_every_panel_of_the_dashboard_has_something_to_show(tmp_path: Path) -> None:

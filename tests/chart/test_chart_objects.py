@@ -319,6 +319,17 @@ def test_a_restore_with_an_id_is_made_once(mode: str) -> None:
     assert not {"ttlSecondsAfterFinished", "timeToLiveSeconds"} & spec.keys()  # gone, an upgrade would make it anew
 
 
+def test_a_restore_on_demand_never_runs_by_itself() -> None:
+    """A suspended CronJob, from which `kubectl create job` takes the very Job that an upgrade would make."""
+    values = {"args": ["--suffix", ".restored"]}
+    documents = render(single(restore={"onDemand": True, **values}))
+    assert of_kind(documents, "Job") == []
+    (found,) = [one for one in of_kind(documents, "CronJob") if one["metadata"]["name"].endswith("-restore")]
+    assert found["spec"]["suspend"] is True
+    job = one(render(single(restore={"enabled": True, **values})), "Job")
+    assert found["spec"]["jobTemplate"]["spec"] == job["spec"]
+
+
 def test_names_of_restores_fit() -> None:
     """Whatever the names of release and pair are: pods are found by a label with the Job's name."""
     values = single(

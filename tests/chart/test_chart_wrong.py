@@ -71,6 +71,15 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown key of a job": (single(retention={"shedule": "0 3 * * *"}), "additional properties 'shedule'"),
     "a share that is none": (single(verify={"sample": "five"}), "at '/pairs/0/verify/sample'"),
     "a restore of nothing": (single(restore={"enabled": True}), "pairs[0] (orders): restore.args: required"),
+    "a restore of nothing on demand": (single(restore={"onDemand": True}), "pairs[0] (orders): restore.args: required"),
+    "a restore on demand by the operator": (
+        single(restore={"onDemand": True, "args": ["--yes"]}, spark={"mode": "operator"}),
+        "pair orders: restore.onDemand needs spark.mode: local",
+    ),
+    "a runbook that is no URL": (
+        {**single(), "metrics": {"rules": {"enabled": True, "runbookUrl": "docs/alerts.md"}}},
+        "at '/metrics/rules/runbookUrl'",
+    ),
     "an impatient end": (
         single(config={"shutdown": {"grace": "2m"}}, terminationGracePeriodSeconds=60),
         "terminationGracePeriodSeconds: 60 is less than 5 s longer than config.shutdown.grace (120s)",

@@ -98,7 +98,7 @@ templates take false, 0 and "" for not given.)
 {{- fail (printf "%s: credentials.%s: is in secretEnv as well; keep one of the two" $.place $name) -}}
 {{- end -}}
 {{- end -}}
-{{- if and .settings.restore.enabled (not .settings.restore.args) -}}
+{{- if and (or .settings.restore.enabled .settings.restore.onDemand) (not .settings.restore.args) -}}
 {{- fail (printf "%s: restore.args: required; for example [--suffix, .restored]" .place) -}}
 {{- end -}}
 {{- end -}}

@@ -269,6 +269,12 @@ EXAMPLES: Final = (
 #: docs/operations.md, what is not there already.
 OPERATIONS: Final = (
     act(
+        "restore customers -c tandem.yaml --target-bootstrap-servers new-broker:9092 --partitions 12 "
+        "--repartition murmur2 --dry-run",
+        says="12",
+        another_cluster="new-broker:9092",
+    ),
+    act(
         "restore -c tandem.yaml --target-bootstrap-servers new-broker:9092 --dry-run", another_cluster="new-broker:9092"
     ),
     act("restore -c tandem.yaml --target-bootstrap-servers new-broker:9092", another_cluster="new-broker:9092"),
