@@ -1,4 +1,4 @@
-"""One run of the restore that is killed: `python -m kills.driver ROOT PAIR SERVERS TARGET PARTITIONS`.
+"""One run of the restore that is killed: `python -m kills.driver ROOT PAIR SERVERS TARGET PARTITIONS OFFSETS`.
 
 Executors are processes of their own. Small batches and transactions, slowly, so that a run can be hit anywhere.
 """
@@ -16,6 +16,7 @@ from tandem.sink.transcode.batch import Compression
 from tandem.spark_jobs.reading.object_reader import StoreAddress
 from tandem.spark_jobs.restore.job import RestoreRequest, restore
 from tandem.spark_jobs.restore.load.load_task import LoadPace
+from tandem.spark_jobs.restore.plan.offset_mode import OffsetMode
 from tandem.spark_jobs.restore.plan.options import RestoreOptions
 from tandem.spark_jobs.restore.plan.partitioner import Partitioner
 from tandem.spark_jobs.restore.plan.plan import TopicNaming
@@ -50,12 +51,13 @@ class _Lines(RestoreListener):
 
 def main() -> None:
     """Restore, and print what came of it."""
-    root, pair, servers, target, partitions = sys.argv[1:]
+    root, pair, servers, target, partitions, offsets = sys.argv[1:]
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     options = RestoreOptions(
         naming=TopicNaming(only=target),
         partitions=int(partitions),
+        offsets=OffsetMode(offsets),
         shape=RecordChanges(partitioner=Partitioner.MURMUR2),
         pace=LoadPace(
             batch_bytes=5_000,

@@ -194,8 +194,8 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="exact offsets for a topic that is not compacted",
         file="spark_jobs/tandem/spark_jobs/restore/plan/offset_mode.py",
-        old="    if wanted is OffsetMode.EXACT and obstacle is None and not target.compacted:\n",
-        new="    if wanted is OffsetMode.EXACT and obstacle is None and not target:\n",
+        old="    if wanted is OffsetMode.EXACT and not target.compacted:\n",
+        new="    if wanted is OffsetMode.EXACT and not target:\n",
     ),
     Mistake(
         name="a pair backs up what its own restores create",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from support.clusters.old_brokers import RELEASES, broker
 from support.restores.cases import Case
 from support.restores.live_topics import OWN_CONFIG, write_theirs
 
@@ -20,6 +22,25 @@ if TYPE_CHECKING:
 def case(tmp_path: Path, kafka: KafkaServer, spark: SparkSession) -> Case:
     """A folder for a backup, the shared broker, the shared Spark session."""
     return Case(tmp_path, kafka, spark)
+
+
+@pytest.fixture(params=RELEASES)
+def kafka_of_each_release(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[KafkaServer]:
+    """A broker of its own, of each release of Kafka."""
+    server = broker(tmp_path / "kafka", request.param)
+    try:
+        server.start(timeout_s=120)
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def case_of_each_release(kafka_of_each_release: KafkaServer, tmp_path: Path, spark: SparkSession) -> Case:
+    """A folder for a backup, that broker, the shared Spark session."""
+    store = tmp_path / "store"
+    store.mkdir()
+    return Case(store, kafka_of_each_release, spark)
 
 
 @pytest.fixture
