@@ -15,7 +15,7 @@ from pathlib import Path
 
 from support.lines import say
 
-from kills.campaign import Campaign, VoidError, WrongError
+from kills.campaign import Campaign, Victim, VoidError, WrongError
 from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.spark_jobs.restore.plan.offset_mode import OffsetMode
 
@@ -26,6 +26,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="kills", description="Kill a restore again and again, and compare.")
     parser.add_argument("--kills", type=int, default=30, help="how many in all (default 30)")
     parser.add_argument("--offsets", default=None, choices=list(OffsetMode), help="one mode alone")
+    parser.add_argument("--victim", default=None, choices=list(Victim), help="what is killed; default: all kinds")
     parser.add_argument("--records", type=int, default=60_000, help="of each topic (default 60000)")
     parser.add_argument("--seed", type=int, default=None, help="of what is killed when; default: a new one")
     words = parser.parse_args()
@@ -40,6 +41,8 @@ def main() -> int:
         for number, mode in enumerate(modes):
             kills = (words.kills + number) // len(modes)
             campaign = Campaign(kafka, folder, mode, kills, words.records, dice, say)
+            if words.victim:
+                campaign.victims = [Victim(words.victim)]
             say(campaign.run())
     except WrongError as error:
         say(f"wrong: {error}\nkept: {folder}")

@@ -46,7 +46,7 @@ class Victim(StrEnum):
     BROKER = "broker"
 
 
-_LOTS = [Victim.DRIVER, Victim.EXECUTOR, Victim.EXECUTOR, Victim.WORKER, Victim.BROKER]
+_LOTS = (Victim.DRIVER, Victim.EXECUTOR, Victim.EXECUTOR, Victim.WORKER, Victim.BROKER)
 
 
 # A batch of a run that was killed has moved the one of its successor. That run ends, and the target is deleted.
@@ -154,6 +154,7 @@ class Campaign:
     count: int
     dice: random.Random
     say: Callable[[str], None]
+    victims: Sequence[Victim] = _LOTS
     done: Counter[Victim] = field(default_factory=Counter)
     best: int = 0
     shifted: int = 0
@@ -201,7 +202,7 @@ class Campaign:
                         continue
                     self._refuse_a_broken_broker()
                     raise WrongError(f"it ended before it was killed {self.kills} times: give it more records")
-                victim = self.dice.choice(_LOTS)
+                victim = self.dice.choice(self.victims)
                 if not self._kill(victim, run):
                     continue
                 self.done[victim] += 1
