@@ -25,22 +25,16 @@ def case(tmp_path: Path, kafka: KafkaServer, spark: SparkSession) -> Case:
 
 
 @pytest.fixture(params=RELEASES)
-def kafka_of_each_release(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[KafkaServer]:
-    """A broker of its own, of each release of Kafka."""
-    server = broker(tmp_path / "kafka", request.param)
-    try:
-        server.start(timeout_s=120)
-        yield server
-    finally:
-        server.stop()
-
-
-@pytest.fixture
-def case_of_each_release(kafka_of_each_release: KafkaServer, tmp_path: Path, spark: SparkSession) -> Case:
-    """A folder for a backup, that broker, the shared Spark session."""
+def case_of_each_release(request: pytest.FixtureRequest, tmp_path: Path, spark: SparkSession) -> Iterator[Case]:
+    """The same beside a broker of its own, of each release of Kafka."""
     store = tmp_path / "store"
     store.mkdir()
-    return Case(store, kafka_of_each_release, spark)
+    kafka = broker(tmp_path / "kafka", request.param)
+    try:
+        kafka.start(timeout_s=120)
+        yield Case(store, kafka, spark)
+    finally:
+        kafka.stop()
 
 
 @pytest.fixture

@@ -150,7 +150,7 @@ print(pickle.dumps(load_partition(pickle.loads(Path(sys.argv[1]).read_bytes())))
 
 @pytest.mark.parametrize("exact", [False, True], ids=["floor", "exact"])
 def test_a_worker_killed_or_stopped_at_any_moment(
-    tmp_path: Path, kafka_of_each_release: KafkaServer, make_topic: TopicMaker, *, exact: bool
+    tmp_path: Path, kafka: KafkaServer, make_topic: TopicMaker, *, exact: bool
 ) -> None:
     """Killed, or asleep while others go on, again and again: each record is there once, in order, and is counted.
 
@@ -158,7 +158,6 @@ def test_a_worker_killed_or_stopped_at_any_moment(
     exact offsets, each record is at its source offset, and all wake up at the end: one that wakes up before a later
     worker has written shifts offsets, which ends that load.
     """
-    kafka = kafka_of_each_release
     (tmp_path / "store").mkdir()
     root = f"file://{tmp_path}/store"
     backup = Backup.claim(open_store(root), topics=[TopicSpec("orders")], block_records=200)
@@ -167,7 +166,7 @@ def test_a_worker_killed_or_stopped_at_any_moment(
     backup.commit(items)
     backup.complete()
     target = TargetCluster({"bootstrap.servers": kafka.bootstrap})
-    name = make_topic(compacted=False, config={"retention.ms": "-1"}, bootstrap=kafka.bootstrap)
+    name = make_topic(compacted=False, config={"retention.ms": "-1"})
     found = target.look([name])[name]
     reader = ChainReader(open_store(root), PAIR)
     plan = make_plan(reader.refresh(), pair=PAIR, naming=TopicNaming(only=name))
