@@ -169,8 +169,6 @@ def _back_up_and_restore(
     _command(pair, "restore", "--suffix", ".restored", "-o", "json")
     again = consume(kafka.bootstrap, [f"{topic}.restored"])
     assert _contents(again.rows) == _contents(log.rows)
-    pairs = zip(sorted(again.rows), sorted(log.rows), strict=True)
-    assert all(there.offset >= here.offset for there, here in pairs)
     found.append("restore")
     return topic, pair, log
 
