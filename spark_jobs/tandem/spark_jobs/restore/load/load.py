@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -31,7 +31,6 @@ from tandem.spark_jobs.restore.load.filled_stream import last_gap
 from tandem.spark_jobs.restore.load.fillers import fill
 from tandem.spark_jobs.restore.load.last_record import write_last_record
 from tandem.spark_jobs.restore.load.load_task import LoadTask, SourcePartition
-from tandem.spark_jobs.restore.load.newest_records import AscendingOffsets, OffsetBitmaps, newest_offsets
 from tandem.spark_jobs.restore.load.record_stream import (
     AllButLast,
     GivenUnits,
@@ -44,6 +43,9 @@ from tandem.spark_jobs.restore.load.target_log import TargetLog
 from tandem.spark_jobs.restore.load.transaction import Transaction, last_page
 from tandem.spark_jobs.restore.plan.offset_mode import fillers
 from tandem.spark_jobs.restore.plan.partitioner import chooser
+
+if TYPE_CHECKING:
+    from tandem.spark_jobs.restore.load.newest_records import AscendingOffsets, OffsetBitmaps
 
 _LOG = structlog.get_logger()
 
@@ -282,6 +284,11 @@ class _Attempt:
 
     def _newest(self, source: SourcePartition) -> AscendingOffsets:
         """Return the offsets of the newest record of each key; all slices are read, wherever the load resumes."""
+        from tandem.spark_jobs.restore.load.newest_records import (  # noqa: PLC0415 - NumPy, which most loads never need
+            AscendingOffsets,
+            newest_offsets,
+        )
+
         task = self._task
 
         def keyed() -> Iterator[tuple[int, bytes]]:
