@@ -96,10 +96,11 @@ damage: setup ## Damage a real backup in INPUTS=10000 places (FIRST=, ONLY=bits)
 	@PYTHONPATH=tests $(BIN)/python -m damage --inputs $(or $(INPUTS),10000) --jobs $(JOBS) $(if $(FIRST),--first $(FIRST)) \
 		$(if $(ONLY),--only '$(ONLY)')
 
-kills: setup ## Kill driver, executors, workers and broker under two restores, KILLS=30 times (SEED=), and compare
-	@PYTHONPATH=tests $(BIN)/python -m kills --kills $(or $(KILLS),30) $(if $(SEED),--seed $(SEED))
+kills: setup ## Kill driver, executors, workers and broker under three restores, KILLS=30 times (SEED=), and compare; OFFSETS=exact for one mode, VICTIM=driver for one kind
+	@PYTHONPATH=tests $(BIN)/python -m kills --kills $(or $(KILLS),30) $(if $(SEED),--seed $(SEED)) \
+		$(if $(OFFSETS),--offsets $(OFFSETS)) $(if $(VICTIM),--victim $(VICTIM))
 
-readers: setup ## Let real applications judge a restore and write the table of docs/quality/readers.md; ONLY=word for some, RESTORE='--offsets dense' for other options
+readers: setup ## Let real applications judge a restore and write their rows of docs/quality/readers.md; ONLY=word for some, RESTORE='--offsets dense' for other options
 	@PYTHONPATH=tests $(BIN)/python -m readers --page $(if $(ONLY),--only '$(ONLY)') $(if $(RESTORE),--restore='$(RESTORE)')
 
 cluster-test: setup ## Commands on a real Spark cluster, compared with a local master, and workers that are killed: docs/quality/cluster.md

@@ -1,4 +1,4 @@
-"""`python -m kills --kills 30`: two restores on a real broker, half of the kills in each.
+"""`python -m kills --kills 30`: a restore on a real broker in each mode of offsets, and a third of the kills in each.
 
 Exit code 3: the target is not the same. 4: void, the broker has lost the end of a transaction.
 """
@@ -15,15 +15,18 @@ from pathlib import Path
 
 from support.lines import say
 
-from kills.campaign import SOURCES, Campaign, VoidError, WrongError
+from kills.campaign import Campaign, Victim, VoidError, WrongError
 from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.spark_jobs.restore.plan.offset_mode import OffsetMode
 
 WRONG, VOID = 3, 4
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="kills", description="Kill a restore again and again, and compare.")
-    parser.add_argument("--kills", type=int, default=30, help="how many, in two restores (default 30)")
+    parser.add_argument("--kills", type=int, default=30, help="how many in all (default 30)")
+    parser.add_argument("--offsets", default=None, choices=list(OffsetMode), help="one mode alone")
+    parser.add_argument("--victim", default=None, choices=list(Victim), help="what is killed; default: all kinds")
     parser.add_argument("--records", type=int, default=60_000, help="of each topic (default 60000)")
     parser.add_argument("--seed", type=int, default=None, help="of what is killed when; default: a new one")
     words = parser.parse_args()
@@ -34,8 +37,12 @@ def main() -> int:
     kafka = KafkaServer(folder / "kafka")
     kafka.start()
     try:
-        for partitions, kills in ((SOURCES, words.kills // 2), (SOURCES + 3, words.kills - words.kills // 2)):
-            campaign = Campaign(kafka, folder, partitions, kills, words.records, dice, say)
+        modes = [OffsetMode(words.offsets)] if words.offsets else list(OffsetMode)
+        for number, mode in enumerate(modes):
+            kills = (words.kills + number) // len(modes)
+            campaign = Campaign(kafka, folder, mode, kills, words.records, dice, say)
+            if words.victim:
+                campaign.victims = [Victim(words.victim)]
             say(campaign.run())
     except WrongError as error:
         say(f"wrong: {error}\nkept: {folder}")

@@ -1,4 +1,4 @@
-"""One run of the restore that is killed: `python -m kills.driver ROOT PAIR SERVERS TARGET PARTITIONS`.
+"""One run of the restore that is killed: `python -m kills.driver ROOT PAIR SERVERS TARGET PARTITIONS OFFSETS`.
 
 Executors are processes of their own. Small batches and transactions, slowly, so that a run can be hit anywhere.
 """
@@ -15,6 +15,7 @@ from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.transcode.batch import Compression
 from tandem.spark_jobs.reading.object_reader import StoreAddress
 from tandem.spark_jobs.restore.job import RestoreRequest, restore
+from tandem.spark_jobs.restore.plan.offset_mode import OffsetMode
 from tandem.spark_jobs.restore.plan.options import RestoreOptions
 from tandem.spark_jobs.restore.plan.plan import TopicNaming
 from tandem.spark_jobs.restore.records.load_task import LoadPace
@@ -50,12 +51,13 @@ class _Lines(RestoreListener):
 
 def main() -> None:
     """Restore, and print what came of it."""
-    root, pair, servers, target, partitions = sys.argv[1:]
+    root, pair, servers, target, partitions, offsets = sys.argv[1:]
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     options = RestoreOptions(
         naming=TopicNaming(only=target),
         partitions=int(partitions),
+        offsets=OffsetMode(offsets),
         shape=RecordChanges(partitioner=Partitioner.MURMUR2),
         pace=LoadPace(
             batch_bytes=5_000,

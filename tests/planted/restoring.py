@@ -192,10 +192,16 @@ MISTAKES: tuple[Mistake, ...] = (
         new="left = [one for one, keyless in found if keyless > 4]\n",
     ),
     Mistake(
+        name="each worker of a restore loads NumPy",
+        file="spark_jobs/tandem/spark_jobs/restore/worker_calls.py",
+        old="from tandem.spark_jobs.restore.load import load\n",
+        new="from tandem.spark_jobs.restore import sorted_load\nfrom tandem.spark_jobs.restore.load import load\n",
+    ),
+    Mistake(
         name="exact offsets for a topic that is not compacted",
         file="spark_jobs/tandem/spark_jobs/restore/plan/offset_mode.py",
-        old="    if wanted is OffsetMode.EXACT and obstacle is None and not target.compacted:\n",
-        new="    if wanted is OffsetMode.EXACT and obstacle is None and not target:\n",
+        old="    if wanted is OffsetMode.EXACT and not target.compacted:\n",
+        new="    if wanted is OffsetMode.EXACT and not target:\n",
     ),
     Mistake(
         name="a pair backs up what its own restores create",

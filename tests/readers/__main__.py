@@ -25,18 +25,23 @@ WRONG = 3
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="readers", description="Let applications judge a restore.")
-    parser.add_argument("--only", default="", help="applications in whose name this regular expression is found")
-    parser.add_argument("--page", action="store_true", help="write the table to docs/quality/readers.md")
+    parser.add_argument(
+        "--only", default="", help="applications in whose name or title this regular expression is found"
+    )
+    parser.add_argument("--page", action="store_true", help="write the rows to docs/quality/readers.md")
     parser.add_argument("--restore", default="", help="options of tandem restore, e.g. '--offsets dense'")
     words = parser.parse_args()
-    chosen = [item for item in APPLICATIONS if re.search(words.only, item.name)]
+    only = re.compile(words.only, re.IGNORECASE)
+    chosen = [item for item in APPLICATIONS if only.search(f"{item.name} {item.title}")]
+    if not chosen:
+        parser.error(f"no application has {words.only!r} in its name or title")
     folder = Path(tempfile.mkdtemp(prefix="tandem-readers-"))
     say(f"{len(chosen)} applications, in {folder}")
     began = time.monotonic()
     rows = Campaign(chosen, folder, say, shlex.split(words.restore)).run()
     say(table(rows))
-    if words.page and not words.only and not words.restore:
-        write_page(rows, time.monotonic() - began)
+    if words.page and not write_page(rows, words.restore, whole=not words.only):
+        say(f"docs/quality/readers.md has no table of restores with {words.restore}")
     wrong = [row for row in rows if not row.passed]
     for row in wrong:
         say(f"wrong: {row.title}, {row.case}: {'; '.join(row.faults)}")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from confluent_kafka.cimpl import NewTopic
 from support.pairs.instances import QUICK, Ends, Pair, store_section
 
@@ -21,6 +21,8 @@ from tandem.controller.sandbox.sigv4 import S3Key
 
 _BUCKET: Final = "readers"
 _PATIENCE_S: Final = 120.0
+#: No group has an offset on the topics of a restore.
+_NO_GROUPS: Final = "TDM-R016"
 #: Compacted topics without settings of their own are cleaned between the parts, so that their offsets have gaps.
 _CLEANED: Final = {
     "log.roll.ms": "2000",
@@ -38,6 +40,7 @@ class Scene:
 
     def __init__(self, folder: Path, stack: ExitStack, say: Callable[[str], None]) -> None:
         self._say = say
+        self._compacted: dict[str, bool] = {}
         self.source = KafkaServer(folder / "source", overrides=_CLEANED)
         self.target = KafkaServer(folder / "target")
         store = S3Server(
@@ -101,20 +104,37 @@ class Scene:
         for instance in self._pair.instances:
             instance.terminate()
         topics = {topic for topic, _ in ends}
+        self._compacted = self._which_are_compacted(topics)
         offsets = f"{len(topics)} topics, {len(ends)} partitions with {sum(ends.values())} offsets"
         self._say(f"backed up: {offsets}, {len(groups)} groups")
 
     def restore(self, options: Sequence[str]) -> None:
-        """Restore everything into the target, and set the groups there. Raises BackupFailedError."""
+        """Restore everything into the target, and set the groups there. Raises BackupFailedError.
+
+        Exact offsets are for compacted topics: the others are restored by a second command, with default options.
+        """
+        if "exact" not in options:
+            self._restore(options)
+            return
+        named = {True: list[str](), False: list[str]()}
+        for topic, compacted in self._compacted.items():
+            named[compacted].append(topic)
+        self._restore([*options, "--topics", ",".join(named[True])])
+        if named[False]:
+            self._restore(["--topics", ",".join(named[False])])
+
+    def _restore(self, options: Sequence[str]) -> None:
         target = ("--target-bootstrap-servers", self.target.bootstrap, "-o", "json")
-        done = self._pair.tandem("restore", *target, *options, timeout_s=300)
-        if done.returncode != 0:
-            raise BackupFailedError(f"tandem restore ended with {done.returncode}: {done.stderr[-2000:]}")
-        found = json.loads(done.stdout)
-        done = self._pair.tandem("restore", "groups", "--execute", *target)
-        if done.returncode != 0:
-            raise BackupFailedError(f"tandem restore groups ended with {done.returncode}: {done.stderr[-2000:]}")
+        found = json.loads(self._command("restore", *target, *options))
+        self._command("restore", "groups", "--execute", "--restore", found["id"], *target, unless=_NO_GROUPS)
         self._say(f"restored: {found['records']} records of {len(found['topics'])} topics")
+
+    def _command(self, *words: str, unless: str | None = None) -> str:
+        """Return what a command prints; it may fail with the error `unless`."""
+        done = self._pair.tandem(*words, timeout_s=300)
+        if done.returncode != 0 and (unless is None or unless not in done.stderr):
+            raise BackupFailedError(f"tandem {' '.join(words)} ended with {done.returncode}: {done.stderr[-2000:]}")
+        return done.stdout
 
     def _ends(self) -> Ends:
         consumer = Consumer({"bootstrap.servers": self.source.bootstrap, "group.id": "ends"})
@@ -129,6 +149,14 @@ class Scene:
             }
         finally:
             consumer.close()
+
+    def _which_are_compacted(self, topics: Iterable[str]) -> dict[str, bool]:
+        admin = AdminClient({"bootstrap.servers": self.source.bootstrap})
+        asked = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic) for topic in sorted(topics)])
+        return {
+            resource.name: "compact" in str(answer.result(timeout=30)["cleanup.policy"].value)
+            for resource, answer in asked.items()
+        }
 
     def _committed(self, group: str, places: Ends) -> dict[tuple[str, int], int]:
         consumer = Consumer({"bootstrap.servers": self.source.bootstrap, "group.id": group})

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from support.clusters.old_brokers import RELEASES, broker
 from support.restores.cases import Case
 from support.restores.live_topics import OWN_CONFIG, write_theirs
 
@@ -20,6 +22,19 @@ if TYPE_CHECKING:
 def case(tmp_path: Path, kafka: KafkaServer, spark: SparkSession) -> Case:
     """A folder for a backup, the shared broker, the shared Spark session."""
     return Case(tmp_path, kafka, spark)
+
+
+@pytest.fixture(params=RELEASES)
+def case_of_each_release(request: pytest.FixtureRequest, tmp_path: Path, spark: SparkSession) -> Iterator[Case]:
+    """The same beside a broker of its own, of each release of Kafka."""
+    store = tmp_path / "store"
+    store.mkdir()
+    kafka = broker(tmp_path / "kafka", request.param)
+    try:
+        kafka.start(timeout_s=120)
+        yield Case(store, kafka, spark)
+    finally:
+        kafka.stop()
 
 
 @pytest.fixture

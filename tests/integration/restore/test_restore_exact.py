@@ -5,11 +5,10 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from support.backups.build_backup import Backup, TopicSpec, records
-from support.clusters.old_brokers import RELEASES, broker
 from support.restores.cases import Case, ends_of, last_offset, read_with_offsets, rows_of, starts_of
 from support.restores.random_logs import random_log
 
@@ -19,11 +18,6 @@ from tandem.spark_jobs.restore.plan.offset_mode import OffsetMode
 from tandem.spark_jobs.restore.plan.options import RestoreOptions
 from tandem.spark_jobs.restore.plan.plan import TopicNaming
 from tandem.spark_jobs.restore.records.load_task import LoadPace
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -54,6 +48,16 @@ def _restored(case: Case, target: str, **options: Any) -> None:
 @pytest.mark.parametrize("partitions", [6, pytest.param(24, marks=pytest.mark.slow)])
 def test_each_record_lies_at_its_source_offset(case: Case, topic_name: str, partitions: int) -> None:
     """A filler at each offset between them, nothing below the first and nothing behind the last."""
+    _judge_random_logs(case, topic_name, partitions)
+
+
+@pytest.mark.slow
+def test_each_record_lies_at_its_source_offset_on_each_release(case_of_each_release: Case, topic_name: str) -> None:
+    """Brokers assign the offsets of idempotent batches in the same way from 2.8 on."""
+    _judge_random_logs(case_of_each_release, topic_name, 6)
+
+
+def _judge_random_logs(case: Case, topic_name: str, partitions: int) -> None:
     dice = random.Random(topic_name)
 
     def gap() -> int:
@@ -83,7 +87,7 @@ def test_what_can_not_be_exact_is_refused(case: Case, topic_name: str) -> None:
     target = f"{topic_name}.restored"
     with pytest.raises(RefusedError) as refused:
         _restored(case, target, topic_config={"cleanup.policy": "delete"})
-    assert refused.value.code == "TDM-R118"
+    assert refused.value.code == "TDM-R157"
     with pytest.raises(RefusedError) as refused:
         _restored(case, target, append=True)
     assert refused.value.code == "TDM-R118"
@@ -96,19 +100,9 @@ def test_the_cleaner_removes_the_fillers(case: Case, topic_name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("release", RELEASES)
-def test_the_cleaner_of_each_release_removes_the_fillers(
-    tmp_path: Path, spark: SparkSession, topic_name: str, release: str
-) -> None:
+def test_the_cleaner_of_each_release_removes_the_fillers(case_of_each_release: Case, topic_name: str) -> None:
     """Segments are ended in the same way from 2.8 on."""
-    store = tmp_path / "store"
-    store.mkdir()
-    kafka = broker(tmp_path / "kafka", release)
-    try:
-        kafka.start(timeout_s=120)
-        _restored_and_cleaned(Case(store, kafka, spark), topic_name)
-    finally:
-        kafka.stop()
+    _restored_and_cleaned(case_of_each_release, topic_name)
 
 
 def _restored_and_cleaned(case: Case, topic_name: str) -> None:

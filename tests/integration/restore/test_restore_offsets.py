@@ -51,6 +51,16 @@ def _restored(case: Case, target: str, **options: Any) -> None:
 
 def test_no_record_lies_below_its_source_offset(case: Case, topic_name: str) -> None:
     """And the last one above it by no more than the markers of the load; nobody sees a filler."""
+    _judge_floor(case, topic_name)
+
+
+@pytest.mark.slow
+def test_no_record_lies_below_its_source_offset_on_each_release(case_of_each_release: Case, topic_name: str) -> None:
+    """Fillers are deleted, and the last record follows the transactions, in the same way from 2.8 on."""
+    _judge_floor(case_of_each_release, topic_name)
+
+
+def _judge_floor(case: Case, topic_name: str) -> None:
     logs = _backup(case, topic_name)
     target = f"{topic_name}.restored"
     _restored(case, target)

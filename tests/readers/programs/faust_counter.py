@@ -15,6 +15,7 @@ _JOB = load_job()
 _WATCH = Stopwatch()
 _PARTITIONS = 2
 _GRACE_S = 1.0
+_LIMIT_S = 20.0
 _OPTIONS = {"driver": "rocksdict"} if "store" in _JOB.options else {}
 
 app = faust.App(
@@ -47,12 +48,14 @@ async def tell_state() -> None:
         await asyncio.sleep(0.05)
     ready = _WATCH.seconds
     if _JOB.phase == "write":
-        for fact in facts(_JOB):
-            await facts_topic.send(key=fact.key.encode(), value=str(fact.number).encode())
-        quiet, before = time.monotonic(), -1
-        while time.monotonic() < quiet + _GRACE_S:  # until nothing has been counted for so long
+        sent = [await facts_topic.send(key=fact.key.encode(), value=str(fact.number).encode()) for fact in facts(_JOB)]
+        for one in sent:
+            await one  # the broker has it; an end before that would lose it
+        began, quiet, before = time.monotonic(), time.monotonic(), -1
+        # Until all are counted, or too long, and nothing has been counted for a while.
+        while time.monotonic() < quiet + _GRACE_S:
             total = sum(counts.values())
-            if total != before or total == 0:
+            if total != before or (total < _JOB.last and time.monotonic() < began + _LIMIT_S):
                 quiet, before = time.monotonic(), total
             await asyncio.sleep(0.05)
     else:

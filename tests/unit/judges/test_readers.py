@@ -71,6 +71,20 @@ def test_what_is_not_promised_fails_on_a_restore_alone() -> None:
     assert not _row(_COUNT, {"source": never}).passed
 
 
+def test_rows_that_did_not_run_stay_in_the_table() -> None:
+    """With the notes that they cite, whose numbers may change."""
+    never = Answer(ready_s=None, state={})
+    excepted = _row(_COUNT, {"restore": never})
+    failed = _row("position >= end", {"restore": never})
+    before = table([failed, excepted])
+    rerun = _row("position >= end", {})
+    after = table([rerun], before)
+    assert after == table([rerun, excepted])
+    assert table([], before) == before
+    assert "waits for ever" in before
+    assert "waits for ever" not in after
+
+
 def test_an_application_that_could_not_be_installed_fails_by_name() -> None:
     [row] = judge(_CLIENT, {}, "could not be installed: no such version")
     assert not row.passed

@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tandem.backup_avro.errors import PermanentError, TimedOutError
-from tandem.spark_jobs.restore import sorted_load
-from tandem.spark_jobs.restore.ambiguous_keys import plan_small_merge
 from tandem.spark_jobs.restore.check import check_partition
 from tandem.spark_jobs.restore.check.check_partition import (
     CheckResult,
@@ -18,12 +16,10 @@ from tandem.spark_jobs.restore.check.check_partition import (
 )
 from tandem.spark_jobs.restore.load import load
 from tandem.spark_jobs.restore.load.load import LoadResult
-from tandem.spark_jobs.restore.merge_source import MergePlan, MergeSource, MergeTopic, SourceTimes
 from tandem.spark_jobs.restore.prepare.wait_cleaned import CleanedPartition
 from tandem.spark_jobs.restore.progress.batch_producer import FencedError
 from tandem.spark_jobs.restore.records import stray_keys
 from tandem.spark_jobs.restore.records.load_task import LoadTask
-from tandem.spark_jobs.restore.records.newest_by_key import Winners
 from tandem.spark_jobs.restore.records.record_stream import GivenUnits
 from tandem.spark_jobs.restore.records.stray_keys import StrayKey, SurveyTask
 from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
@@ -31,6 +27,9 @@ from tandem.spark_jobs.spark.worker_log import logged
 
 if TYPE_CHECKING:
     from pyspark.core.context import SparkContext
+
+    from tandem.spark_jobs.restore.merge_source import MergePlan, MergeSource, MergeTopic, SourceTimes
+    from tandem.spark_jobs.restore.records.newest_by_key import Winners
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +74,8 @@ def load_given(task: LoadTask, given: GivenUnits) -> Iterator[LoadResult | _Fail
 
 def load_small(given: tuple[MergeTopic, MergePlan, Sequence[LoadTask]]) -> Iterator[LoadResult | _Failed]:
     """Load target partitions of a small topic that is merged, one after the other."""
+    from tandem.spark_jobs.restore import sorted_load  # noqa: PLC0415 - NumPy, which most restores never need
+
     topic, plan, tasks = given
     for task in tasks:
         try:
@@ -110,6 +111,8 @@ def read_times(sources: Iterable[MergeSource]) -> Iterator[SourceTimes | _Failed
 
 def plan_merges(topics: Iterable[MergeTopic]) -> Iterator[tuple[str, MergePlan] | _Failed]:
     """Plan merges of small topics, each with its id."""
+    from tandem.spark_jobs.restore.ambiguous_keys import plan_small_merge  # noqa: PLC0415 - as above
+
     for topic in topics:
         try:
             yield topic.topic_id, plan_small_merge(topic)

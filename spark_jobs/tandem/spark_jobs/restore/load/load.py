@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -40,7 +40,6 @@ from tandem.spark_jobs.restore.progress.task_progress import (
     TaskProgress,
 )
 from tandem.spark_jobs.restore.records.load_task import LoadTask, SourcePartition
-from tandem.spark_jobs.restore.records.newest_records import AscendingOffsets, OffsetBitmaps, newest_offsets
 from tandem.spark_jobs.restore.records.partitioner import chooser
 from tandem.spark_jobs.restore.records.record_stream import (
     AllButLast,
@@ -50,6 +49,9 @@ from tandem.spark_jobs.restore.records.record_stream import (
     TransactionUnit,
     first_record,
 )
+
+if TYPE_CHECKING:
+    from tandem.spark_jobs.restore.records.newest_records import AscendingOffsets, OffsetBitmaps
 
 _LOG = structlog.get_logger()
 
@@ -288,6 +290,11 @@ class _Attempt:
 
     def _newest(self, source: SourcePartition) -> AscendingOffsets:
         """Return the offsets of the newest record of each key; all slices are read, wherever the load resumes."""
+        from tandem.spark_jobs.restore.records.newest_records import (  # noqa: PLC0415 - NumPy, which most loads never need
+            AscendingOffsets,
+            newest_offsets,
+        )
+
         task = self._task
 
         def keyed() -> Iterator[tuple[int, bytes]]:

@@ -47,8 +47,9 @@ NOT_CHOSEN: Final = TopicOffsets(OffsetMode.DENSE, "nothing was chosen")
 
 
 class TopicTarget(NamedTuple):
-    """What decides on a topic's mode."""
+    """What decides on a topic's mode. `name` is that of the target."""
 
+    name: str
     append: bool
     repartitioned: bool
     selects: bool
@@ -59,13 +60,18 @@ class TopicTarget(NamedTuple):
 def choose_mode(wanted: OffsetMode | None, target: TopicTarget) -> TopicOffsets:
     """Return the mode for `wanted`, None for the default. Raises RefusedError if what is wanted is not possible."""
     obstacle = _obstacle(target)
-    if wanted is OffsetMode.EXACT and obstacle is None and not target.compacted:
-        obstacle = "a target is not compacted in the end, so the fillers between its records would stay"
     if wanted is OffsetMode.DENSE:
         return TopicOffsets(OffsetMode.DENSE, "as was chosen")
     if wanted is not None and obstacle is not None:
         raise RefusedError(
             f"--offsets {wanted.value} is not possible: {obstacle}", code="TDM-R118", remedy="leave --offsets out"
+        )
+    if wanted is OffsetMode.EXACT and not target.compacted:
+        raise RefusedError(
+            f"--offsets exact is not possible for {target.name}, which is not compacted in the end: "
+            "the fillers between its records would stay",
+            code="TDM-R157",
+            remedy="name the topics that are compacted with --topics, and restore the others with a second command",
         )
     if wanted is OffsetMode.EXACT:
         return TopicOffsets(OffsetMode.EXACT, "each record lies at its source offset")

@@ -590,6 +590,7 @@ def shaped(
         topics = tuple(_appended(topic, targets.get(topic.target)) for topic in topics)
     facts = [
         TopicTarget(
+            name=topic.target,
             append=append,
             repartitioned=topic.repartitioned,
             selects=shape.selects,

@@ -25,7 +25,7 @@ from tandem.spark_jobs.restore.plan.options import RestoreOptions
 from tandem.spark_jobs.restore.plan.plan import RestorePlan, TargetTopic, TopicNaming
 from tandem.spark_jobs.restore.records.record_changes import NOTHING, RecordChanges
 
-_FRESH = TopicTarget(append=False, repartitioned=False, selects=False, recorded=True, compacted=True)
+_FRESH = TopicTarget(name="orders", append=False, repartitioned=False, selects=False, recorded=True, compacted=True)
 _OTHERS = {
     "append": _FRESH._replace(append=True),
     "repartitioned": _FRESH._replace(repartitioned=True),
@@ -57,9 +57,9 @@ def test_other_targets_do_not(what: str) -> None:
 def test_exact_offsets_are_for_compacted_topics() -> None:
     """Nothing else removes the fillers between the records; and only who asks for them gets them."""
     assert choose_mode(OffsetMode.EXACT, _FRESH).mode is OffsetMode.EXACT
-    with pytest.raises(RefusedError, match="not compacted") as refused:
+    with pytest.raises(RefusedError, match="orders, which is not compacted") as refused:
         choose_mode(OffsetMode.EXACT, _FRESH._replace(compacted=False))
-    assert refused.value.code == "TDM-R118"
+    assert refused.value.code == "TDM-R157"
     assert choose_mode(None, _FRESH._replace(compacted=False)).mode is OffsetMode.FLOOR
 
 
