@@ -17,7 +17,6 @@ import os
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Annotated, Any, Final, NoReturn
 
 import typer
@@ -33,13 +32,12 @@ from tandem.sink.process import log
 from tandem.sink.process.environment_secrets import hidden_of_environment
 from tandem.sink.process.resource_limits import ResourceShortage, resource_shortage
 
-# In the order of `tandem --help`: run the pair, inspect it, get the data back.
 COMMANDS: Final[Mapping[str, str]] = {
     "run": "Run one instance of the pair.",
     "list": "Show the pairs below a root.",
     "status": "Show both instances, their lag, and what can be restored.",
     "wait": "Wait until the pair is as it should be.",
-    "check": "Report in one line whether the pair is healthy, for Nagios and others.",
+    "check": "Report in one line whether the pair is healthy.",
     "describe": "Show everything that is stored of a generation or a topic.",
     "failover": "Ask the other instance to take its turn now.",
     "switchover": "The same as failover, under its other name.",
@@ -76,14 +74,13 @@ FOLDERS: Final[Mapping[str, tuple[str, ...]]] = {
     "restore": ("restore", "rewind", "export", "drill"),
     "run": ("run", "config", "sandbox", "demo"),
 }
-# Title in `tandem --help` -> folder whose commands stand below it.
-SECTIONS: Final[Mapping[str, str]] = {
-    "Run and try": "run",
-    "Look": "inspect",
-    "Hand over": "handover",
-    "Restore": "restore",
-    "Maintain": "maintain",
-    "Keys and rights": "keys",
+# Title in `tandem --help` and docs/cli.md -> commands below it, in the order of what they are needed for.
+SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "Look": ("list", "status", "check", "wait", "describe", "history", "records", "report", "coordination"),
+    "Hand over": ("failover", "switchover", "reinit", "pause", "resume"),
+    "Restore": ("restore", "rewind", "export", "drill", "checkpoint"),
+    "Maintain": ("verify", "retention", "erase", "release", "catch-up", "keys"),
+    "Set up": ("run", "config", "policy", "signing-key", "sandbox", "demo"),
 }
 # Alternative names of commands that people know from other products.
 ALIASES: Final[Mapping[str, str]] = {"switchover": "failover"}
@@ -131,14 +128,9 @@ def _make_plain(command: Any) -> None:  # noqa: ANN401 - typer hides click's typ
 
 
 class _Commands(SectionedGroup):
-    """The group of all commands, by folder."""
+    """The group of all commands, by what they are for."""
 
-    command_sections = MappingProxyType(
-        {
-            title: tuple(name for name in COMMANDS if ALIASES.get(name, name) in FOLDERS[folder])
-            for title, folder in SECTIONS.items()
-        }
-    )
+    command_sections = SECTIONS
 
 
 app = typer.Typer(

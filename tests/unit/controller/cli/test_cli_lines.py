@@ -15,7 +15,7 @@ from support.pages import command_story, documented
 from support.pages.command_tree import commands, parse
 from support.pages.documented import words
 
-from tandem.controller.cli.main import COMMANDS, run
+from tandem.controller.cli.main import COMMANDS, SECTIONS, run
 from tandem.controller.cli.reference import command_page
 from tandem.sink.process import log
 
@@ -99,6 +99,21 @@ def test_every_option_says_what_it_is_for() -> None:
             if parameter.name != "help":
                 text = getattr(parameter, "help", None)
                 assert text, f"tandem {name}: {parameter.name} has no help"
+
+
+def test_every_command_stands_in_one_group_of_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    """By what it is for, the same on the page; no summary is cut off on 80 columns."""
+    grouped = [name for names in SECTIONS.values() for name in names]
+    assert sorted(grouped) == sorted(COMMANDS)
+    assert run(["--help"]) == 0
+    shown = capsys.readouterr().out
+    page = command_page.page()
+    for title, names in SECTIONS.items():
+        listed = shown.partition(f"\n{title}:\n")[2].partition("\n\n")[0].splitlines()
+        assert [line.split()[0] for line in listed] == [*names]
+        assert not [line for line in listed if "..." in line or len(line) > 80]
+        table = page.partition(f"| {title.lower()} | what it does |\n|---|---|\n")[2].partition("\n\n")[0]
+        assert re.findall(r"^\| \[`tandem (\S+)`\]", table, re.MULTILINE) == [*names]
 
 
 # --- what people type wrongly -----------------------------------------------------------------------------------------

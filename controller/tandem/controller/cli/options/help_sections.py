@@ -41,8 +41,8 @@ class SectionedGroup(typer.core.TyperGroup):
         for title, names in {**self.command_sections, "Commands": tuple(left)}.items():
             rows = [
                 (name.ljust(width), self.commands[name].get_short_help_str(formatter.width - 6 - width))
-                for name in left
-                if name in names
+                for name in names
+                if name in left
             ]
             left = [name for name in left if name not in names]
             _write(formatter, title, rows)
