@@ -81,7 +81,7 @@ class RecordsDocument:
 
 @app.command(
     epilog=examples(
-        "tandem records -c a.yaml --topic orders --key customer-7",
+        "tandem records orders --key customer-7 -c a.yaml",
         "tandem records --root s3://bucket/prefix --pair shop --topic orders --key 00ff --key-format hex -o json",
     )
 )
@@ -90,7 +90,10 @@ def records(
     config: ConfigOption = None,
     overrides: SetOption = None,
     *,
-    topic: Annotated[str, typer.Option("--topic", help="The topic, also one that was deleted from the cluster.")],
+    named_topic: Annotated[
+        str | None, typer.Argument(metavar="TOPIC", help="The topic, also one that was deleted from the cluster.")
+    ] = None,
+    topic: Annotated[str | None, typer.Option("--topic", help="The same as TOPIC.")] = None,
     key: Annotated[str, typer.Option("--key", help="The key, written as --key-format says.")],
     key_format: Annotated[KeyFormat, typer.Option("--key-format", help="How --key is written.")] = KeyFormat.UTF8,
     generation: Annotated[
@@ -120,7 +123,7 @@ def records(
     from tandem.spark_jobs.state.wanted_state import StateRequest  # noqa: PLC0415 - likewise
 
     wanted = key_bytes(key, key_format)
-    topic = _one_topic(topic)
+    topic = _one_topic([name for name in (named_topic, topic) if name is not None])
     state_request = StateRequest(
         generation=generation,
         at=None if at is None else parse_moment("--at", moment_text("--at", at)),
@@ -171,13 +174,20 @@ def records(
     )
 
 
-def _one_topic(text: str) -> str:
-    [name, *others] = names_in("--topic", [text])
-    if others:
-        raise ConfigError(
-            f"--topic {text!r} names several topics", code="TDM-C009", remedy="ask for one after the other"
-        )
-    return name
+def _one_topic(given: Sequence[str]) -> str:
+    match names_in("--topic", given):
+        case [name]:
+            return name
+        case []:
+            raise ConfigError(
+                "no topic is named", code="TDM-A135", remedy="for example `tandem records orders --key customer-7`"
+            )
+        case _:
+            raise ConfigError(
+                f"--topic {','.join(given)!r} names several topics",
+                code="TDM-C009",
+                remedy="ask for one after the other",
+            )
 
 
 def key_bytes(text: str, form: KeyFormat) -> bytes:

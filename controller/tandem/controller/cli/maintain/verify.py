@@ -62,9 +62,13 @@ def verify(
     against_topic: Annotated[
         bool, typer.Option("--against-topic", help="Compare the latest record of each key with the live topics.")
     ] = False,
+    named_topics: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TOPIC...", help="Only these, with --against-topic or --layout connector."),
+    ] = None,
     topics: Annotated[
         list[str] | None,
-        typer.Option("--topics", metavar="A,B", help="Only these, with --against-topic or --layout connector."),
+        typer.Option("--topics", metavar="A,B", help="The same as TOPIC."),
     ] = None,
     against_generation: Annotated[
         str | None,
@@ -113,7 +117,7 @@ def verify(
 
     sampling = _sampling(sample, seed)
     numbers = None if against_generation is None else _numbers(against_generation)
-    names = backup_place.chosen("--topics", topics) or ()
+    names = backup_place.chosen_topics(named_topics, topics) or ()
     files = layout_options.reading(
         layout_options.LayoutArguments(
             layout=layout,

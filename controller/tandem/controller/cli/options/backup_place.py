@@ -30,6 +30,9 @@ AtOption = Annotated[
 TopicsOption = Annotated[
     list[str] | None, typer.Option("--topics", metavar="A,B", help="Only these; else all of the generation.")
 ]
+TopicsArgument = Annotated[
+    list[str] | None, typer.Argument(metavar="TOPIC...", help="Only these topics; else all of the backup.")
+]
 GenerationOption = Annotated[
     int | None, typer.Option("--generation", min=1, help="Read this generation; default: the newest sound one.")
 ]
@@ -139,6 +142,11 @@ def expected(heads: Sequence[str] | None) -> tuple[Head, ...]:
 def chosen(option: str, items: Sequence[str] | None) -> tuple[str, ...] | None:
     """Return the names that an option lists; None, meaning all, if it was not given. ConfigError as for `names_in`."""
     return names_in(option, items or ()) or None
+
+
+def chosen_topics(arguments: Sequence[str] | None, topics: Sequence[str] | None) -> tuple[str, ...] | None:
+    """Return the topics of the arguments and of --topics; None, meaning all, if there are none. As `chosen`."""
+    return chosen("--topics", [*(arguments or ()), *(topics or ())])
 
 
 def renames(option: str, items: Sequence[str] | None) -> dict[str, str]:

@@ -14,7 +14,7 @@ import typer
 
 from tandem.backup_avro.errors import ExitCode, TandemError
 from tandem.backup_avro.selection.moments import parse_moment
-from tandem.controller.cli.options.backup_place import GenerationOption, TopicsOption, chosen
+from tandem.controller.cli.options.backup_place import GenerationOption, TopicsArgument, TopicsOption, chosen_topics
 from tandem.controller.cli.options.consent import asker
 from tandem.controller.cli.options.durations import moment_text
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption, load
@@ -78,7 +78,7 @@ class DrillDocument:
 
 
 @app.command(
-    epilog="\b\nExamples:\n  tandem drill -c tandem.yaml --topics customers\n"
+    epilog="\b\nExamples:\n  tandem drill customers -c tandem.yaml\n"
     "  tandem drill -c tandem.yaml --target-bootstrap-servers drill-cluster:9092 -o json"
 )
 def drill(
@@ -86,6 +86,7 @@ def drill(
     config: ConfigOption = None,
     overrides: SetOption = None,
     *,
+    named_topics: TopicsArgument = None,
     topics: TopicsOption = None,
     generation: GenerationOption = None,
     at: Annotated[
@@ -120,7 +121,7 @@ def drill(
     from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.spark.session import session  # noqa: PLC0415 - likewise
 
-    names = chosen("--topics", topics) or ()
+    names = chosen_topics(named_topics, topics) or ()
     options = job.drill_options(
         RestoreOptions(
             topics=names or None,

@@ -30,7 +30,7 @@ _FORMATS = ("parquet", "jsonl")
 
 @app.command(
     epilog=examples(
-        "tandem export -c a.yaml --format parquet --to /data/orders --topics orders",
+        "tandem export orders -c a.yaml --format parquet --to /data/orders",
         "tandem export -c a.yaml --format jsonl --to s3://bucket/export --latest-per-key --no-tombstones",
     )
 )
@@ -43,6 +43,7 @@ def export(
     to: Annotated[
         str, typer.Option("--to", metavar="PATH", help="A new folder; also a URL that this Spark can write to.")
     ],
+    named_topics: backup_place.TopicsArgument = None,
     topics: backup_place.TopicsOption = None,
     generation: backup_place.GenerationOption = None,
     at: backup_place.AtOption = None,
@@ -81,7 +82,7 @@ def export(
         raise ConfigError(
             f"--format {form!r} is neither {' nor '.join(_FORMATS)}", code="TDM-R090", remedy="give one of them"
         )
-    names = backup_place.chosen("--topics", topics) or ()
+    names = backup_place.chosen_topics(named_topics, topics) or ()
     files = layout_options.reading(
         layout_options.LayoutArguments(
             layout=layout,

@@ -100,9 +100,7 @@ def restore(
     config: ConfigOption = None,
     overrides: SetOption = None,
     *,
-    named_topics: Annotated[
-        list[str] | None, typer.Argument(metavar="TOPIC...", help="Only these topics; else all of the backup.")
-    ] = None,
+    named_topics: backup_place.TopicsArgument = None,
     topics: backup_place.TopicsOption = None,
     to: Annotated[str | None, typer.Option("--to", metavar="TOPIC", help="Target of the one topic.")] = None,
     rename: Annotated[
