@@ -39,7 +39,8 @@ COMMANDS: Final[Mapping[str, str]] = {
     "wait": "Wait until the pair is as it should be.",
     "check": "Report in one line whether the pair is healthy.",
     "describe": "Show everything that is stored of a generation or a topic.",
-    "failover": "Ask the other instance to take its turn now.",
+    "rotate": "Let the instances change their roles now; both are alive.",
+    "failover": "Ask the other instance to take over, also from one that is dead.",
     "switchover": "The same as failover, under its other name.",
     "reinit": "Have an instance build its copy anew.",
     "pause": "Start no turn for a while; the backup itself continues.",
@@ -67,7 +68,7 @@ COMMANDS: Final[Mapping[str, str]] = {
 }
 # Folder of this package -> commands whose modules it holds.
 FOLDERS: Final[Mapping[str, tuple[str, ...]]] = {
-    "handover": ("failover", "reinit", "pause", "resume", "checkpoint"),
+    "handover": ("rotate", "failover", "reinit", "pause", "resume", "checkpoint"),
     "inspect": ("list", "status", "wait", "check", "describe", "history", "report", "coordination", "records"),
     "keys": ("keys", "signing-key", "policy"),
     "maintain": ("catch-up", "verify", "retention", "erase", "release"),
@@ -77,7 +78,7 @@ FOLDERS: Final[Mapping[str, tuple[str, ...]]] = {
 # Title in `tandem --help` and docs/cli.md -> commands below it, in the order of what they are needed for.
 SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "Look": ("list", "status", "check", "wait", "describe", "history", "records", "report", "coordination"),
-    "Hand over": ("failover", "switchover", "reinit", "pause", "resume"),
+    "Hand over": ("rotate", "failover", "switchover", "reinit", "pause", "resume"),
     "Restore": ("restore", "rewind", "export", "drill", "checkpoint"),
     "Maintain": ("verify", "retention", "erase", "release", "catch-up", "keys"),
     "Set up": ("run", "config", "policy", "signing-key", "sandbox", "demo"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tandem.backup_avro.errors import RefusedError, TransientError
-from tandem.controller.cli.options.consent import asker, consent, one_line
+from tandem.controller.cli.options.consent import YesOption, asker, consent, one_line
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption, load
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table
@@ -45,7 +45,7 @@ def release(
         int | None, typer.Option("--generation", "-g", min=1, help="Only up to this one; else all that hold it now.")
     ] = None,
     reason: Annotated[str, typer.Option("--reason", help="Why; kept with the release.")] = "",
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+    yes: YesOption = False,
     output_: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Release data that the cluster no longer has: a deleted topic's last backup, cut off records, vanished keys.

@@ -17,7 +17,7 @@ from tandem.backup_avro.documents.connector_layout import PAIR
 from tandem.backup_avro.errors import ConfigError, ExitCode, RefusedError, TandemError
 from tandem.controller.cli.maintain.verify_files import verify_files
 from tandem.controller.cli.options import backup_place, layout_options
-from tandem.controller.cli.options.consent import asker
+from tandem.controller.cli.options.consent import YesOption, asker
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption
 from tandem.controller.cli.options.spark_master import MasterOption
 from tandem.controller.cli.output import output
@@ -80,7 +80,7 @@ def verify(
             "--repair", help="Ask for a new generation if the newest one has a mismatch that the topics don't share."
         ),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask before a --repair.")] = False,
+    yes: YesOption = False,
     require_signature: Annotated[
         bool,
         typer.Option(

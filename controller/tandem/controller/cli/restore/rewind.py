@@ -15,7 +15,7 @@ from tandem.backup_avro.selection.moments import parse_moment
 from tandem.controller.cli.handover.checkpoint import conclude, follow
 from tandem.controller.cli.inspect.records import key_bytes
 from tandem.controller.cli.options import backup_place
-from tandem.controller.cli.options.consent import asker, consent
+from tandem.controller.cli.options.consent import YesOption, asker, consent
 from tandem.controller.cli.options.durations import moment_text, span
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption, load
 from tandem.controller.cli.options.key_format import KeyFormat
@@ -98,7 +98,7 @@ def rewind(
     keep: Annotated[
         str, typer.Option("--keep", metavar="DURATION", help="Delete the checkpoint after this time.")
     ] = "7d",
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+    yes: YesOption = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and change nothing.")] = False,
     show_keys: Annotated[bool, typer.Option("--show-keys", help="Show keys in the clear, not by their hash.")] = False,
     master: MasterOption = "local[*,4]",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from tandem.backup_avro.errors import RefusedError
-from tandem.controller.cli.options.consent import consent
+from tandem.controller.cli.options.consent import YesOption, consent
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption, load
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table
@@ -75,7 +75,7 @@ def vanished(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be written, and write nothing.")] = False,
     show_keys: Annotated[bool, typer.Option("--show-keys", help="Show keys in clear, not by their hash.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+    yes: YesOption = False,
     output_: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Bring keys that vanished from a compacted topic without a tombstone back into the topic, and nothing else.
