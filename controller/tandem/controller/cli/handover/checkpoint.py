@@ -12,6 +12,7 @@ import typer
 
 from tandem.backup_avro.errors import ConfigError, DamagedError, ExitCode, TandemError, TimedOutError, TransientError
 from tandem.controller.cli.options.backup_place import PairOption, RootOption, opened
+from tandem.controller.cli.options.completion import checkpoint_ids
 from tandem.controller.cli.options.consent import YesOption, asker, consent, one_line
 from tandem.controller.cli.options.durations import span
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption, load
@@ -162,7 +163,7 @@ def list_(
 )
 def show(
     context: typer.Context,
-    id_: Annotated[str, typer.Argument(metavar="ID", help="Its name.")],
+    id_: Annotated[str, typer.Argument(metavar="ID", help="Its name.", autocompletion=checkpoint_ids)],
     config: ConfigOption = None,
     overrides: SetOption = None,
     *,
@@ -194,7 +195,7 @@ def show(
 @app.command(epilog=examples("tandem checkpoint delete before-migration --yes -c a.yaml"))
 def delete(
     context: typer.Context,
-    id_: Annotated[str, typer.Argument(metavar="ID", help="Its name.")],
+    id_: Annotated[str, typer.Argument(metavar="ID", help="Its name.", autocompletion=checkpoint_ids)],
     config: ConfigOption = None,
     overrides: SetOption = None,
     *,

@@ -15,6 +15,7 @@ from tandem.controller.cli.handover.failover import (
     WaitOption,
     take_turn,
 )
+from tandem.controller.cli.options.completion import generation_numbers
 from tandem.controller.cli.options.consent import YesOption, one_line
 from tandem.controller.cli.options.durations import span
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption, load
@@ -40,7 +41,14 @@ def reinit(
     overrides: SetOption = None,
     *,
     generation: Annotated[
-        int | None, typer.Option("--generation", "-g", min=1, help="Generation to replace; default: the Active's.")
+        int | None,
+        typer.Option(
+            "--generation",
+            "-g",
+            min=1,
+            help="Generation to replace; default: the Active's.",
+            autocompletion=generation_numbers,
+        ),
     ] = None,
     reason: ReasonOption = "reinit",
     yes: YesOption = False,

@@ -17,6 +17,7 @@ from tandem.backup_avro.errors import ConfigError
 from tandem.backup_avro.json_fields import UNLESS_NONE
 from tandem.backup_avro.selection.moments import parse_moment
 from tandem.controller.cli.options import backup_place, layout_options
+from tandem.controller.cli.options.completion import topic_names
 from tandem.controller.cli.options.durations import moment_text
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption
 from tandem.controller.cli.options.key_format import KeyFormat
@@ -91,14 +92,15 @@ def records(
     overrides: SetOption = None,
     *,
     named_topic: Annotated[
-        str | None, typer.Argument(metavar="TOPIC", help="The topic, also one that was deleted from the cluster.")
+        str | None,
+        typer.Argument(
+            metavar="TOPIC", help="The topic, also one that was deleted from the cluster.", autocompletion=topic_names
+        ),
     ] = None,
-    topic: Annotated[str | None, typer.Option("--topic", help="The same as TOPIC.")] = None,
+    topic: Annotated[str | None, typer.Option("--topic", help="The same as TOPIC.", autocompletion=topic_names)] = None,
     key: Annotated[str, typer.Option("--key", help="The key, written as --key-format says.")],
     key_format: Annotated[KeyFormat, typer.Option("--key-format", help="How --key is written.")] = KeyFormat.UTF8,
-    generation: Annotated[
-        int | None, typer.Option("--generation", min=1, help="Read this generation; default: the newest sound one.")
-    ] = None,
+    generation: backup_place.GenerationOption = None,
     at: backup_place.AtOption = None,
     checkpoint: backup_place.CheckpointOption = None,
     root: backup_place.RootOption = None,

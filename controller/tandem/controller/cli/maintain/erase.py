@@ -9,6 +9,7 @@ import typer
 
 from tandem.backup_avro.errors import ConfigError, ExitCode, RefusedError
 from tandem.controller.cli.inspect.records import key_bytes
+from tandem.controller.cli.options.completion import topic_names
 from tandem.controller.cli.options.consent import YesOption, consent
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption, load
 from tandem.controller.cli.options.key_format import KeyFormat
@@ -37,7 +38,9 @@ _MOST_BYTES = 64 << 20
 )
 def erase(
     context: typer.Context,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic, also one that was deleted.")],
+    topic: Annotated[
+        str, typer.Argument(metavar="TOPIC", help="The topic, also one that was deleted.", autocompletion=topic_names)
+    ],
     config: ConfigOption = None,
     overrides: SetOption = None,
     *,

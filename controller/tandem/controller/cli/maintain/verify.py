@@ -17,6 +17,7 @@ from tandem.backup_avro.documents.connector_layout import PAIR
 from tandem.backup_avro.errors import ConfigError, ExitCode, RefusedError, TandemError
 from tandem.controller.cli.maintain.verify_files import verify_files
 from tandem.controller.cli.options import backup_place, layout_options
+from tandem.controller.cli.options.completion import generation_numbers, topic_names
 from tandem.controller.cli.options.consent import YesOption, asker
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption
 from tandem.controller.cli.options.spark_master import MasterOption
@@ -53,7 +54,13 @@ def verify(
     overrides: SetOption = None,
     *,
     generation: Annotated[
-        int | None, typer.Option("--generation", min=1, help="Only this one; else all that are not cleared.")
+        int | None,
+        typer.Option(
+            "--generation",
+            min=1,
+            help="Only this one; else all that are not cleared.",
+            autocompletion=generation_numbers,
+        ),
     ] = None,
     sample: Annotated[
         str | None, typer.Option("--sample", metavar="N%", help="Read a random share of the objects, by bytes.")
@@ -64,11 +71,15 @@ def verify(
     ] = False,
     named_topics: Annotated[
         list[str] | None,
-        typer.Argument(metavar="TOPIC...", help="Only these, with --against-topic or --layout connector."),
+        typer.Argument(
+            metavar="TOPIC...",
+            help="Only these, with --against-topic or --layout connector.",
+            autocompletion=topic_names,
+        ),
     ] = None,
     topics: Annotated[
         list[str] | None,
-        typer.Option("--topics", metavar="A,B", help="The same as TOPIC."),
+        typer.Option("--topics", metavar="A,B", help="The same as TOPIC.", autocompletion=topic_names),
     ] = None,
     against_generation: Annotated[
         str | None,

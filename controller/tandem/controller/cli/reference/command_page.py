@@ -25,8 +25,8 @@ _HEAD: Final = """\
 
 Data goes to stdout, everything else to stderr. Exit codes: {codes}. `tandem check` alone has
 those of a monitoring plugin. Tables are drawn on a terminal and plain anywhere else; colours honour `NO_COLOR`.
-`tandem --install-completion` makes Tab complete commands, options and values in bash, zsh and fish; `--show-completion`
-prints what it would add.
+`tandem --install-completion` makes Tab complete commands, options and values in bash, zsh and fish, also the topics,
+checkpoints and generations of the store, if it answers at once; `--show-completion` prints what it would add.
 """
 _MEANING: Final = {
     ExitCode.OK: "ok",

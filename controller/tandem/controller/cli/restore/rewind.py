@@ -15,6 +15,7 @@ from tandem.backup_avro.selection.moments import parse_moment
 from tandem.controller.cli.handover.checkpoint import conclude, follow
 from tandem.controller.cli.inspect.records import key_bytes
 from tandem.controller.cli.options import backup_place
+from tandem.controller.cli.options.completion import topic_names
 from tandem.controller.cli.options.consent import YesOption, asker, consent
 from tandem.controller.cli.options.durations import moment_text, span
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption, load
@@ -51,7 +52,7 @@ _HEADER: Final = re.compile(r"header\.([^=]+)=(.*)", re.DOTALL)
 )
 def rewind(
     context: typer.Context,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The live topic.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The live topic.", autocompletion=topic_names)],
     config: ConfigOption = None,
     overrides: SetOption = None,
     *,

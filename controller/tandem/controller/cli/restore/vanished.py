@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from tandem.backup_avro.errors import RefusedError
+from tandem.controller.cli.options.completion import topic_names
 from tandem.controller.cli.options.consent import YesOption, consent
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption, load
 from tandem.controller.cli.output import output
@@ -60,7 +61,9 @@ class VanishedKeysDocument:
 
 def vanished(
     context: typer.Context,
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="As `tandem status` names them.")],
+    topics: Annotated[
+        list[str], typer.Argument(metavar="TOPIC...", help="As `tandem status` names them.", autocompletion=topic_names)
+    ],
     config: ConfigOption = None,
     overrides: SetOption = None,
     *,
