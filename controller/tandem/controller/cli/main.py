@@ -17,6 +17,7 @@ import os
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Annotated, Any, Final, NoReturn
 
 import typer
@@ -40,7 +41,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "check": "Report in one line whether the pair is healthy.",
     "describe": "Show everything that is stored of a generation or a topic.",
     "rotate": "Let the instances change their roles now; both are alive.",
-    "failover": "Ask the other instance to take over, also from one that is dead.",
+    "failover": "Have the other instance take over, also from a dead one.",
     "switchover": "The same as failover, under its other name.",
     "reinit": "Have an instance build its copy anew.",
     "pause": "Start no turn for a while; the backup itself continues.",
@@ -132,6 +133,31 @@ class _Commands(SectionedGroup):
     """The group of all commands, by what they are for."""
 
     command_sections = SECTIONS
+    other_words = MappingProxyType(
+        {
+            **dict.fromkeys(("backup", "start", "up", "serve"), "run"),
+            **dict.fromkeys(("switch", "swap", "handover", "hand-over", "turn", "switch-over"), "rotate"),
+            **dict.fromkeys(("takeover", "promote", "take-over"), "failover"),
+            **dict.fromkeys(("rebuild", "resync", "full"), "reinit"),
+            **dict.fromkeys(("ls", "pairs", "generations"), "list"),
+            **dict.fromkeys(("health", "ping", "doctor"), "check"),
+            **dict.fromkeys(("show", "get", "info", "inspect", "topics"), "describe"),
+            **dict.fromkeys(("log", "logs", "events", "audit"), "history"),
+            **dict.fromkeys(("key", "record", "find", "search", "grep"), "records"),
+            **dict.fromkeys(("rollback", "revert", "undo", "undelete"), "rewind"),
+            **dict.fromkeys(("recover", "load", "import"), "restore"),
+            **dict.fromkeys(("dump", "download", "parquet"), "export"),
+            **dict.fromkeys(("rehearse", "test"), "drill"),
+            **dict.fromkeys(("snapshot", "savepoint", "tag", "cut"), "checkpoint"),
+            **dict.fromkeys(("validate", "scrub", "fsck", "compare"), "verify"),
+            **dict.fromkeys(("prune", "gc", "cleanup", "clean", "expire", "sweep", "purge"), "retention"),
+            **dict.fromkeys(("delete", "forget", "rm", "gdpr"), "erase"),
+            **dict.fromkeys(("acl", "acls", "iam", "rights", "roles"), "policy"),
+            **dict.fromkeys(("init", "configure", "settings"), "config"),
+            **dict.fromkeys(("unpause", "continue"), "resume"),
+            **dict.fromkeys(("stop", "suspend", "freeze"), "pause"),
+        }
+    )
 
 
 app = typer.Typer(

@@ -6,6 +6,7 @@ import dataclasses
 import time
 from collections.abc import Iterator
 from datetime import timedelta
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -15,6 +16,7 @@ from tandem.controller.cli.options.backup_place import PairOption, RootOption, o
 from tandem.controller.cli.options.completion import checkpoint_ids
 from tandem.controller.cli.options.consent import YesOption, asker, consent, one_line
 from tandem.controller.cli.options.durations import span
+from tandem.controller.cli.options.help_sections import SectionedGroup
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption, load
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.examples import examples
@@ -26,7 +28,25 @@ if TYPE_CHECKING:
     from tandem.controller.status.checkpoint_view import CheckpointStatus, CheckpointStatusReader
     from tandem.sink.store import ObjectStore
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
+
+class _Checkpoints(SectionedGroup):
+    """The commands about checkpoints."""
+
+    other_words = MappingProxyType(
+        {
+            "remove": "delete",
+            "rm": "delete",
+            "ls": "list",
+            "add": "create",
+            "new": "create",
+            "get": "show",
+            "describe": "show",
+            "status": "show",
+        }
+    )
+
+
+app = typer.Typer(cls=_Checkpoints, add_completion=False, rich_markup_mode=None, no_args_is_help=True)
 
 _LOOK_S: Final = 1.0
 _TELL_S: Final = 10.0

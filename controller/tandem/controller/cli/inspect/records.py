@@ -15,10 +15,9 @@ from tandem.backup_avro.documents.connector_layout import PAIR
 from tandem.backup_avro.documents.name_lists import names_in
 from tandem.backup_avro.errors import ConfigError
 from tandem.backup_avro.json_fields import UNLESS_NONE
-from tandem.backup_avro.selection.moments import parse_moment
 from tandem.controller.cli.options import backup_place, layout_options
 from tandem.controller.cli.options.completion import topic_names
-from tandem.controller.cli.options.durations import moment_text
+from tandem.controller.cli.options.durations import moment_of
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption
 from tandem.controller.cli.options.key_format import KeyFormat
 from tandem.controller.cli.output import output
@@ -128,7 +127,7 @@ def records(
     topic = _one_topic([name for name in (named_topic, topic) if name is not None])
     state_request = StateRequest(
         generation=generation,
-        at=None if at is None else parse_moment("--at", moment_text("--at", at)),
+        at=None if at is None else moment_of("--at", at),
         checkpoint=checkpoint,
     )
     state_request.check("--")

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tandem.backup_avro.errors import ExitCode, TandemError
-from tandem.backup_avro.selection.moments import parse_moment
 from tandem.controller.cli.options.backup_place import GenerationOption, TopicsArgument, TopicsOption, chosen_topics
 from tandem.controller.cli.options.consent import asker
-from tandem.controller.cli.options.durations import moment_text
+from tandem.controller.cli.options.durations import moment_of
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption, load
 from tandem.controller.cli.options.spark_master import MasterOption
 from tandem.controller.cli.options.target_cluster import TargetConfigOption, TargetServersOption, target_properties
@@ -126,7 +125,7 @@ def drill(
         RestoreOptions(
             topics=names or None,
             generation=generation,
-            at=None if at is None else parse_moment("--at", moment_text("--at", at)),
+            at=None if at is None else moment_of("--at", at),
             replication_factor=replication_factor,
         ),
         secrets.token_hex(4),
