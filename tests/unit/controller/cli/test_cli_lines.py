@@ -243,7 +243,7 @@ WRONG = [
     ("export --format jsonl --to /tmp/x --topics orders,,prices", "holds an empty name"),
     ("verify --against-topic --topics ' '", "--topics ' ' holds an empty name"),
     ("records --topic '' --key k", "--topic '' holds an empty name"),
-    ("records --key k", "no topic is named [TDM-A135]"),
+    ("records --key k", "no topic is named [TDM-C054]"),
     ("records orders --topic prices --key k", "names several topics"),
     ("export '' --format jsonl --to /tmp/x", "holds an empty name"),
     ("drill orders, ", "holds an empty name"),

@@ -119,7 +119,7 @@ def test_a_rotation_needs_both_instances(tmp_path: Path) -> None:
     refuse_silent(sight(store, heard_s={"a": 1.0, "b": 1.0}))
     with pytest.raises(RefusedError, match="a was last heard 2m ago: a rotation needs both") as dead:
         refuse_silent(sight(store, heard_s={"a": 120.0, "b": 1.0}))
-    assert (dead.value.code, "tandem failover --to b" in str(dead.value.remedy)) == ("TDM-A136", True)
+    assert (dead.value.code, "tandem failover --to b" in str(dead.value.remedy)) == ("TDM-H014", True)
     with pytest.raises(RefusedError, match="a was never heard") as both:
         refuse_silent(sight(store, heard_s={}))
     assert "start both" in str(both.value.remedy)

@@ -74,7 +74,7 @@ def refuse_silent(seen: PairView) -> None:
         alive = next((name for name in seen.instances if name not in silent), None)
         raise RefusedError(
             f"{silent[0]} {silence(seen, silent[0])}: a rotation needs both instances",
-            code="TDM-A136",
+            code="TDM-H014",
             remedy=f"start it (`tandem run`), or `tandem failover --to {alive}`"
             if alive is not None
             else "start both (`tandem run`)",

@@ -181,7 +181,7 @@ def _one_topic(given: Sequence[str]) -> str:
             return name
         case []:
             raise ConfigError(
-                "no topic is named", code="TDM-A135", remedy="for example `tandem records orders --key customer-7`"
+                "no topic is named", code="TDM-C054", remedy="for example `tandem records orders --key customer-7`"
             )
         case _:
             raise ConfigError(

@@ -27,7 +27,7 @@ def at_least(option: str, text: str, shortest_s: float) -> float:
     found = span(option, text).total_seconds()
     if found < shortest_s:
         raise ConfigError(
-            f"{option} {text} is too short", code="TDM-A137", remedy=f"at least {shortest_s:g}s, for example 10s"
+            f"{option} {text} is too short", code="TDM-C055", remedy=f"at least {shortest_s:g}s, for example 10s"
         )
     return found
 

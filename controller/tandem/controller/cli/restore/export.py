@@ -131,7 +131,15 @@ def export(
             latest=latest_per_key,
             tombstones=not no_tombstones,
         )
-        report = job.export(spark, request, tell=lambda done, of: output.note(f"{done} of {of} tasks"))
+        told: set[str] = set()
+
+        def tell(done: int, of: int) -> None:
+            text = f"{done} of {of} tasks"
+            if text not in told:
+                told.add(text)
+                output.note(text)
+
+        report = job.export(spark, request, tell=tell)
     _show(planned, report, form, time.monotonic() - began, output_)
 
 
