@@ -129,7 +129,7 @@ class Scene:
             return False
 
     def _ask(self) -> None:
-        self._tandem("failover", "--yes", "--reason", "rotation")
+        self._tandem("failover", "--yes", "--no-wait", "--reason", "rotation")
 
     def _hand_over(self, number: int) -> None:
         self._say(f"handing over to generation {number}")

@@ -151,7 +151,7 @@ def test_every_role_does_its_work(
     pair.wait("generation 1 is complete", lambda: pair.complete(1))
     b = pair.start("b", **world.sections["writer-b"], scan={"by": "spark", "patience": "5m"})
     pair.wait("b is there", lambda: b.said("running"))
-    did("operator", "failover", "--to", "b", "--yes")
+    did("operator", "failover", "--to", "b", "--yes", "--no-wait")
     did("catch-up", "catch-up", "--wait", "60s", "--range", "1000")
     pair.wait("generation 2 is complete", lambda: pair.complete(2))
     pair.wait("generation 1 is cleared", lambda: [g.number for g in pair.live()] == [2])
@@ -185,7 +185,7 @@ def test_every_role_does_its_work(
     did("restore-groups", *groups, "--execute")
     did("restore-groups", *groups, "--rollback")
     assert json.loads(did("drill", "drill", "--topics", GUARDED, "-o", "json"))["left"] == {}
-    did("operator", "checkpoint", "delete", "cut")
+    did("operator", "checkpoint", "delete", "cut", "--yes")
     did("janitor", "retention", "--execute")
     did("janitor", "retention", "--horizon", "0s", "--execute")
 

@@ -143,7 +143,7 @@ def test_a_checkpoint_is_restored_exactly_and_keeps_its_generation_until_it_is_d
     assert content(consume(kafka.bootstrap, [f"{topic}.restored"]).rows) == content(cut.rows)
     assert consume(kafka.bootstrap, [f"{idle}.restored"]).rows == []
 
-    assert tandem.run("checkpoint", "delete", "first")[0]["deleted"] is True
+    assert tandem.run("checkpoint", "delete", "first", "--yes")[0]["deleted"] is True
     pair.wait("generation 1 is cleared", lambda: [g.number for g in pair.live()] == [2])
     assert tandem.run("checkpoint", "delete", "first")[0]["deleted"] is False
     assert not pins.list_pins(pair.store, pair.name)

@@ -440,7 +440,7 @@ def consent(pair: Pair, answer: str) -> subprocess.CompletedProcess[str]:
     mine, theirs = os.openpty()
     try:
         os.write(mine, f"{answer}\n".encode())
-        return pair.tandem("failover", stdin=theirs)
+        return pair.tandem("failover", "--no-wait", stdin=theirs)
     finally:
         os.close(mine)
         os.close(theirs)

@@ -297,7 +297,7 @@ def test_a_clock_that_steps_by_a_day(
 
 def ask(pair: Pair, *words: str) -> tuple[int, str]:
     """Exit code of `tandem failover --yes`, and what it said."""
-    done = pair.tandem("failover", "--yes", *words)
+    done = pair.tandem("failover", "--yes", "--no-wait", *words)
     return done.returncode, done.stderr
 
 

@@ -33,15 +33,15 @@ from tandem.sink.process import log
 from tandem.sink.process.environment_secrets import hidden_of_environment
 from tandem.sink.process.resource_limits import ResourceShortage, resource_shortage
 
-# In the order of `tandem --help`: run the pair, inspect it, get the data back.
 COMMANDS: Final[Mapping[str, str]] = {
     "run": "Run one instance of the pair.",
     "list": "Show the pairs below a root.",
     "status": "Show both instances, their lag, and what can be restored.",
     "wait": "Wait until the pair is as it should be.",
-    "check": "Report in one line whether the pair is healthy, for Nagios and others.",
+    "check": "Report in one line whether the pair is healthy.",
     "describe": "Show everything that is stored of a generation or a topic.",
-    "failover": "Ask the other instance to take its turn now.",
+    "rotate": "Let the instances change their roles now; both are alive.",
+    "failover": "Have the other instance take over, also from a dead one.",
     "switchover": "The same as failover, under its other name.",
     "reinit": "Have an instance build its copy anew.",
     "pause": "Start no turn for a while; the backup itself continues.",
@@ -69,21 +69,20 @@ COMMANDS: Final[Mapping[str, str]] = {
 }
 # Folder of this package -> commands whose modules it holds.
 FOLDERS: Final[Mapping[str, tuple[str, ...]]] = {
-    "handover": ("failover", "reinit", "pause", "resume", "checkpoint"),
+    "handover": ("rotate", "failover", "reinit", "pause", "resume", "checkpoint"),
     "inspect": ("list", "status", "wait", "check", "describe", "history", "report", "coordination", "records"),
     "keys": ("keys", "signing-key", "policy"),
     "maintain": ("catch-up", "verify", "retention", "erase", "release"),
     "restore": ("restore", "rewind", "export", "drill"),
     "run": ("run", "config", "sandbox", "demo"),
 }
-# Title in `tandem --help` -> folder whose commands stand below it.
-SECTIONS: Final[Mapping[str, str]] = {
-    "Run and try": "run",
-    "Look": "inspect",
-    "Hand over": "handover",
-    "Restore": "restore",
-    "Maintain": "maintain",
-    "Keys and rights": "keys",
+# Title in `tandem --help` and docs/cli.md -> commands below it, in the order of what they are needed for.
+SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "Look": ("list", "status", "check", "wait", "describe", "history", "records", "report", "coordination"),
+    "Hand over": ("rotate", "failover", "switchover", "reinit", "pause", "resume"),
+    "Restore": ("restore", "rewind", "export", "drill", "checkpoint"),
+    "Maintain": ("verify", "retention", "erase", "release", "catch-up", "keys"),
+    "Set up": ("run", "config", "policy", "signing-key", "sandbox", "demo"),
 }
 # Alternative names of commands that people know from other products.
 ALIASES: Final[Mapping[str, str]] = {"switchover": "failover"}
@@ -131,12 +130,32 @@ def _make_plain(command: Any) -> None:  # noqa: ANN401 - typer hides click's typ
 
 
 class _Commands(SectionedGroup):
-    """The group of all commands, by folder."""
+    """The group of all commands, by what they are for."""
 
-    command_sections = MappingProxyType(
+    command_sections = SECTIONS
+    other_words = MappingProxyType(
         {
-            title: tuple(name for name in COMMANDS if ALIASES.get(name, name) in FOLDERS[folder])
-            for title, folder in SECTIONS.items()
+            **dict.fromkeys(("backup", "start", "up", "serve"), "run"),
+            **dict.fromkeys(("switch", "swap", "handover", "hand-over", "turn", "switch-over"), "rotate"),
+            **dict.fromkeys(("takeover", "promote", "take-over"), "failover"),
+            **dict.fromkeys(("rebuild", "resync", "full"), "reinit"),
+            **dict.fromkeys(("ls", "pairs", "generations"), "list"),
+            **dict.fromkeys(("health", "ping", "doctor"), "check"),
+            **dict.fromkeys(("show", "get", "info", "inspect", "topics"), "describe"),
+            **dict.fromkeys(("log", "logs", "events", "audit"), "history"),
+            **dict.fromkeys(("key", "record", "find", "search", "grep"), "records"),
+            **dict.fromkeys(("rollback", "revert", "undo", "undelete"), "rewind"),
+            **dict.fromkeys(("recover", "load", "import"), "restore"),
+            **dict.fromkeys(("dump", "download", "parquet"), "export"),
+            **dict.fromkeys(("rehearse", "test"), "drill"),
+            **dict.fromkeys(("snapshot", "savepoint", "tag", "cut"), "checkpoint"),
+            **dict.fromkeys(("validate", "scrub", "fsck", "compare"), "verify"),
+            **dict.fromkeys(("prune", "gc", "cleanup", "clean", "expire", "sweep", "purge"), "retention"),
+            **dict.fromkeys(("delete", "forget", "rm", "gdpr"), "erase"),
+            **dict.fromkeys(("acl", "acls", "iam", "rights", "roles"), "policy"),
+            **dict.fromkeys(("init", "configure", "settings"), "config"),
+            **dict.fromkeys(("unpause", "continue"), "resume"),
+            **dict.fromkeys(("stop", "suspend", "freeze"), "pause"),
         }
     )
 

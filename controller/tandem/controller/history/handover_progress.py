@@ -229,7 +229,7 @@ class Built:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failover:
-    """`tandem failover`, `switchover` and `reinit`. `built` is there when --wait saw it done."""
+    """`tandem rotate`, `failover`, `switchover` and `reinit`. `built` is there when the command saw it done."""
 
     pair: str
     request_id: str

@@ -34,7 +34,7 @@ COMMANDS: Final[Mapping[CredentialRole, str]] = {
     CredentialRole.RESTORE_GROUPS: "`tandem restore groups`",
     CredentialRole.DRILL: "`tandem drill`",
     CredentialRole.OPERATOR: (
-        "`tandem failover`, `reinit`, `pause`, `resume`, `checkpoint`, `release`, `restore adopt`, "
+        "`tandem rotate`, `failover`, `reinit`, `pause`, `resume`, `checkpoint`, `release`, `restore adopt`, "
         "and what a viewer may"
     ),
     CredentialRole.VIEWER: (

@@ -15,7 +15,7 @@ from support.pages import command_story, documented
 from support.pages.command_tree import commands, parse
 from support.pages.documented import words
 
-from tandem.controller.cli.main import COMMANDS, run
+from tandem.controller.cli.main import COMMANDS, SECTIONS, run
 from tandem.controller.cli.reference import command_page
 from tandem.sink.process import log
 
@@ -101,6 +101,21 @@ def test_every_option_says_what_it_is_for() -> None:
                 assert text, f"tandem {name}: {parameter.name} has no help"
 
 
+def test_every_command_stands_in_one_group_of_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    """By what it is for, the same on the page; no summary is cut off on 80 columns."""
+    grouped = [name for names in SECTIONS.values() for name in names]
+    assert sorted(grouped) == sorted(COMMANDS)
+    assert run(["--help"]) == 0
+    shown = capsys.readouterr().out
+    page = command_page.page()
+    for title, names in SECTIONS.items():
+        listed = shown.partition(f"\n{title}:\n")[2].partition("\n\n")[0].splitlines()
+        assert [line.split()[0] for line in listed] == [*names]
+        assert not [line for line in listed if "..." in line or len(line) > 80]
+        table = page.partition(f"| {title.lower()} | what it does |\n|---|---|\n")[2].partition("\n\n")[0]
+        assert re.findall(r"^\| \[`tandem (\S+)`\]", table, re.MULTILINE) == [*names]
+
+
 # --- what people type wrongly -----------------------------------------------------------------------------------------
 
 BASE = """\
@@ -117,19 +132,23 @@ WRONG = [
     ("fail-over", "Did you mean 'failover'?"),
     ("checkpoints list", "Did you mean 'checkpoint'"),
     ("checkpoint lst", "Did you mean 'list'?"),
-    ("checkpoint remove x", "No such command 'remove'"),
+    ("checkpoint remove x", "Did you mean 'delete'?"),
     ("config shw", "Did you mean 'show'?"),
-    ("sandbox start", "No such command 'start'"),
+    ("sandbox start", "Did you mean 'up'?"),
     ("coordination tial", "Did you mean 'tail'?"),
     ("restore group", "Did you mean 'groups'?"),
-    ("backup", "No such command 'backup'"),
+    ("backup", "No such command 'backup'. Did you mean 'run'?"),
+    ("undo", "Did you mean 'rewind'?"),
+    ("bakcup", "No such command 'bakcup'."),
     ("--verison", "--version"),
     ("--json status", "No such option: --json"),
     # options
     ("status --wacth", "--watch"),
     ("status --s3only", "--s3-only"),
     ("status -o xml", "is not one of 'table', 'json', 'yaml'"),
-    ("status -w often", "SECONDS"),
+    ("status -w often", "INTERVAL often"),
+    ("status -w 1ms", "at least 0.1s"),
+    ("restore --until-timestamp noon", "--until-timestamp"),
     ("status 5", "write `tandem status -w 5`"),
     ("status -o", "requires an argument"),
     ("list extra", "unexpected extra argument"),
@@ -224,6 +243,11 @@ WRONG = [
     ("export --format jsonl --to /tmp/x --topics orders,,prices", "holds an empty name"),
     ("verify --against-topic --topics ' '", "--topics ' ' holds an empty name"),
     ("records --topic '' --key k", "--topic '' holds an empty name"),
+    ("records --key k", "no topic is named [TDM-C054]"),
+    ("records orders --topic prices --key k", "names several topics"),
+    ("export '' --format jsonl --to /tmp/x", "holds an empty name"),
+    ("drill orders, ", "holds an empty name"),
+    ("verify orders", "--topics requires --against-topic"),
     ("records --topic orders,prices --key k", "names several topics"),
     ("restore --topics '' --dry-run", "--topics '' holds an empty name"),
     ("restore --topics orders --topics ''", "--topics '' holds an empty name"),

@@ -6,14 +6,17 @@ import dataclasses
 import time
 from collections.abc import Iterator
 from datetime import timedelta
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from tandem.backup_avro.errors import ConfigError, DamagedError, ExitCode, TandemError, TimedOutError, TransientError
 from tandem.controller.cli.options.backup_place import PairOption, RootOption, opened
-from tandem.controller.cli.options.consent import asker, one_line
+from tandem.controller.cli.options.completion import checkpoint_ids
+from tandem.controller.cli.options.consent import YesOption, asker, consent, one_line
 from tandem.controller.cli.options.durations import span
+from tandem.controller.cli.options.help_sections import SectionedGroup
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption, load
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.examples import examples
@@ -25,7 +28,25 @@ if TYPE_CHECKING:
     from tandem.controller.status.checkpoint_view import CheckpointStatus, CheckpointStatusReader
     from tandem.sink.store import ObjectStore
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
+
+class _Checkpoints(SectionedGroup):
+    """The commands about checkpoints."""
+
+    other_words = MappingProxyType(
+        {
+            "remove": "delete",
+            "rm": "delete",
+            "ls": "list",
+            "add": "create",
+            "new": "create",
+            "get": "show",
+            "describe": "show",
+            "status": "show",
+        }
+    )
+
+
+app = typer.Typer(cls=_Checkpoints, add_completion=False, rich_markup_mode=None, no_args_is_help=True)
 
 _LOOK_S: Final = 1.0
 _TELL_S: Final = 10.0
@@ -162,7 +183,7 @@ def list_(
 )
 def show(
     context: typer.Context,
-    id_: Annotated[str, typer.Argument(metavar="ID", help="Its name.")],
+    id_: Annotated[str, typer.Argument(metavar="ID", help="Its name.", autocompletion=checkpoint_ids)],
     config: ConfigOption = None,
     overrides: SetOption = None,
     *,
@@ -191,20 +212,21 @@ def show(
         raise typer.Exit(ExitCode.UNHEALTHY)
 
 
-@app.command(epilog=examples("tandem checkpoint delete before-migration -c a.yaml"))
+@app.command(epilog=examples("tandem checkpoint delete before-migration --yes -c a.yaml"))
 def delete(
     context: typer.Context,
-    id_: Annotated[str, typer.Argument(metavar="ID", help="Its name.")],
+    id_: Annotated[str, typer.Argument(metavar="ID", help="Its name.", autocompletion=checkpoint_ids)],
     config: ConfigOption = None,
     overrides: SetOption = None,
     *,
+    yes: YesOption = False,
     root: RootOption = None,
     pair: PairOption = None,
     output_: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Delete a checkpoint: its generation is cleared as if there had been none. An ongoing one is abandoned.
 
-    Deleting one that does not exist is no error.
+    It asks first. Deleting one that does not exist is no error. Exit code 5: there is no terminal and no --yes.
     """
     from tandem.backup_avro.documents.checkpoint import check_id  # noqa: PLC0415 - Kafka and S3 are slow to import
     from tandem.controller.status.checkpoint_view import CheckpointDeleted, hint  # noqa: PLC0415 - likewise
@@ -214,6 +236,8 @@ def delete(
     settings, store = opened(context, config, overrides, root=root, pair=pair)
     try:
         found = _find_readable(store, settings.pair, id_)
+        if found is not None:
+            consent(f"Delete checkpoint {id_} for good?", yes=yes)
         deleted = checkpoints.delete_checkpoint(store, settings.pair, id_)
         if found is not None:
             hint(settings, store, found)  # Without the hint the owners notice the deletion within a minute.

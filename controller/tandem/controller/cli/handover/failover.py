@@ -13,7 +13,7 @@ import typer
 
 from tandem.backup_avro.chain import integers
 from tandem.backup_avro.errors import RefusedError, TandemError, TimedOutError, TransientError
-from tandem.controller.cli.options.consent import consent, one_line
+from tandem.controller.cli.options.consent import YesOption, consent, one_line
 from tandem.controller.cli.options.durations import span
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption, load
 from tandem.controller.cli.output import output
@@ -37,39 +37,49 @@ _LOOK_S: Final = 1.0
 _TELL_S: Final = 5.0
 
 
+ToOption = Annotated[
+    str | None,
+    typer.Option("--to", metavar="INSTANCE", help="Instance that builds it; default: the one that is not Active."),
+]
+ReasonOption = Annotated[str, typer.Option("--reason", help="Why; kept in the history.")]
+ForceOption = Annotated[
+    bool,
+    typer.Option("--force", help="Ask even if the instance is silent, a build is running, or the pair is paused."),
+]
+WaitOption = Annotated[
+    bool, typer.Option("--wait/--no-wait", help="Follow it until the old generation is cleared, or only ask.")
+]
+TimeoutOption = Annotated[str, typer.Option("--timeout", metavar="DURATION", help="Longest time to follow it.")]
+
+
 @app.command(
     epilog="\b\nExamples:\n  tandem failover -c a.yaml\n"
-    '  tandem failover --to b --reason "node drain" --yes --wait --timeout 2h -o json'
+    '  tandem failover --to b --reason "node drain" --yes --timeout 2h -o json'
 )
 def failover(
     context: typer.Context,
     config: ConfigOption = None,
     overrides: SetOption = None,
     *,
-    to: Annotated[
-        str | None,
-        typer.Option("--to", metavar="INSTANCE", help="Instance that builds it; default: the one that is not Active."),
-    ] = None,
-    reason: Annotated[str, typer.Option("--reason", help="Why; kept in the history.")] = "manual failover",
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
-    force: Annotated[
-        bool,
-        typer.Option("--force", help="Ask even if the instance is silent, a build is running, or the pair is paused."),
-    ] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Follow it until the old generation is cleared.")] = False,
-    timeout: Annotated[str, typer.Option("--timeout", metavar="DURATION", help="Longest time to --wait.")] = "30m",
+    to: ToOption = None,
+    reason: ReasonOption = "manual failover",
+    yes: YesOption = False,
+    force: ForceOption = False,
+    wait: WaitOption = True,
+    timeout: TimeoutOption = "30m",
     output_: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Ask the other instance to take its turn now.
+    """Ask the other instance to take its turn now, whether the Active is alive or not.
 
-    It reads all topics again into a new generation; the Active goes on until that one is complete and covers it, then
-    seals and clears its own. Nothing is lost at any moment, even if an instance fails. The cost is shown first.
+    It reads all topics again into a new generation; an Active that lives goes on until that one is complete and covers
+    it, then seals and clears its own. Nothing is lost at any moment, even if an instance fails. The cost is shown
+    first. While both instances are alive, `tandem rotate` does the same, and refuses if one of them is not.
 
     Exit code 5 if it is refused: nothing is complete yet, a generation is being built already, the instance is silent,
-    or the pair is paused (all but the first can be overruled with --force). Exit code 4 if --wait ran out; the request
-    stays in force.
+    or the pair is paused (all but the first can be overruled with --force). Exit code 4 if --timeout was over first;
+    the request stays in force, as it does with Ctrl-C and --no-wait.
     """
-    timeout_s = span("--timeout", timeout).total_seconds()
+    followed_s = span("--timeout", timeout).total_seconds()
     take_turn(
         load(context, config, overrides),
         lambda _: to,
@@ -77,7 +87,7 @@ def failover(
             reason=one_line(reason, otherwise="manual failover"),
             force=force,
             yes=yes,
-            wait_s=timeout_s if wait else None,
+            wait_s=followed_s if wait else None,
             form=output_,
         ),
     )

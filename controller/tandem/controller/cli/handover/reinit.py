@@ -7,8 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tandem.backup_avro.errors import ConfigError
-from tandem.controller.cli.handover.failover import HandoverOptions, take_turn
-from tandem.controller.cli.options.consent import one_line
+from tandem.controller.cli.handover.failover import (
+    ForceOption,
+    HandoverOptions,
+    ReasonOption,
+    TimeoutOption,
+    WaitOption,
+    take_turn,
+)
+from tandem.controller.cli.options.completion import generation_numbers
+from tandem.controller.cli.options.consent import YesOption, one_line
 from tandem.controller.cli.options.durations import span
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption, load
 from tandem.controller.cli.output.output import OutputFormat, OutputOption
@@ -20,7 +28,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.command(
-    epilog="\b\nExamples:\n  tandem reinit -c a.yaml\n  tandem reinit b --yes --wait --timeout 2h\n"
+    epilog="\b\nExamples:\n  tandem reinit -c a.yaml\n  tandem reinit b --yes --timeout 2h\n"
     '  tandem reinit --generation 7 --reason "objects were lost"'
 )
 def reinit(
@@ -33,16 +41,20 @@ def reinit(
     overrides: SetOption = None,
     *,
     generation: Annotated[
-        int | None, typer.Option("--generation", "-g", min=1, help="Generation to replace; default: the Active's.")
+        int | None,
+        typer.Option(
+            "--generation",
+            "-g",
+            min=1,
+            help="Generation to replace; default: the Active's.",
+            autocompletion=generation_numbers,
+        ),
     ] = None,
-    reason: Annotated[str, typer.Option("--reason", help="Why; kept in the history.")] = "reinit",
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
-    force: Annotated[
-        bool,
-        typer.Option("--force", help="Ask even if the instance is silent, a build is running, or the pair is paused."),
-    ] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Follow it until the old generation is cleared.")] = False,
-    timeout: Annotated[str, typer.Option("--timeout", metavar="DURATION", help="Longest time to --wait.")] = "30m",
+    reason: ReasonOption = "reinit",
+    yes: YesOption = False,
+    force: ForceOption = False,
+    wait: WaitOption = True,
+    timeout: TimeoutOption = "30m",
     output_: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Have an instance build its copy anew, from the topics.

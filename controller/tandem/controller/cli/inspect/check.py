@@ -8,7 +8,7 @@ import typer
 
 from tandem.backup_avro.errors import ConfigError, RefusedError, TandemError, TimedOutError
 from tandem.controller.cli.options.backup_place import PairOption, RootOption, configured, stored
-from tandem.controller.cli.options.durations import span
+from tandem.controller.cli.options.durations import SHORTEST_S, at_least, span
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.output import OutputFormat, OutputOption
@@ -68,8 +68,8 @@ def check(
         str | None, _age("--drill-age", "A WARNING if the last drill is older, failed, or there was none.")
     ] = None,
     timeout: Annotated[
-        float | None,
-        typer.Option("--timeout", min=0.1, metavar="SECONDS", help="Longest time for all answers; then it is UNKNOWN."),
+        str | None,
+        typer.Option("--timeout", metavar="DURATION", help="Longest time for all answers; then it is UNKNOWN."),
     ] = None,
     s3_only: Annotated[bool, typer.Option("--s3-only", help="Ask the store alone.")] = False,
     connections: Annotated[
@@ -120,8 +120,9 @@ def check(
             code="TDM-C001",
             remedy="leave them out: --connections does not judge the backup",
         )
+    longest_s = None if timeout is None else at_least("--timeout", timeout, SHORTEST_S)
     settings = configured(context, config, overrides, root=root, pair=pair, unless=None if s3_only else "--s3-only")
-    brokers_s = None if timeout is None else _BROKERS * timeout
+    brokers_s = None if longest_s is None else _BROKERS * longest_s
 
     def ask() -> tuple[
         PairView, ConfiguredKeys | None, dict[JobKind, JobOutcome | None], TandemError | None, list[TandemError]
@@ -130,10 +131,10 @@ def check(
         return (*answers, _obstacles(settings) if connections and answers[0].brokers is not None else [])
 
     try:
-        seen, keys, ran, unwritable, obstacles = TimedCall(ask, name="check").result(timeout)
+        seen, keys, ran, unwritable, obstacles = TimedCall(ask, name="check").result(longest_s)
     except TimeoutError:
         raise TimedOutError(
-            f"no answer from the store {settings.store.root} within {timeout:g} s",
+            f"no answer from the store {settings.store.root} within {longest_s:g} s",
             code="TDM-C002",
             remedy="see whether it can be reached from here, or give it more with --timeout",
         ) from None

@@ -12,6 +12,7 @@ from tandem.backup_avro.chain.integers import number_in
 from tandem.backup_avro.chain.layout import LAST_GENERATION
 from tandem.backup_avro.errors import ConfigError, DamagedError, ExitCode
 from tandem.controller.cli.options.backup_place import PairOption, RootOption, opened
+from tandem.controller.cli.options.completion import generations_and_topics
 from tandem.controller.cli.options.consent import asker
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption
 from tandem.controller.cli.output import output
@@ -44,7 +45,14 @@ _KINDS: Final = ("generation", "topic")
 )
 def describe(
     context: typer.Context,
-    what: Annotated[str, typer.Argument(metavar="GENERATION|TOPIC", help="A generation's number, or a topic's name.")],
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="GENERATION|TOPIC",
+            help="A generation's number, or a topic's name.",
+            autocompletion=generations_and_topics,
+        ),
+    ],
     config: ConfigOption = None,
     overrides: SetOption = None,
     *,

@@ -9,6 +9,7 @@ import typer
 
 from tandem.backup_avro.errors import ConfigError, ExitCode
 from tandem.controller.cli.options.backup_place import PairOption, RootOption, opened
+from tandem.controller.cli.options.completion import generation_numbers
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table
@@ -30,7 +31,13 @@ def history(
     pair: PairOption = None,
     generation: Annotated[
         int | None,
-        typer.Option("--generation", "-g", min=1, help="Only this generation; default: all, cleared ones too."),
+        typer.Option(
+            "--generation",
+            "-g",
+            min=1,
+            help="Only this generation; default: all, cleared ones too.",
+            autocompletion=generation_numbers,
+        ),
     ] = None,
     commits: Annotated[
         bool, typer.Option("--commits", help="Commits and confirmations too; needs --generation.")

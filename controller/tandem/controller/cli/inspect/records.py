@@ -15,9 +15,9 @@ from tandem.backup_avro.documents.connector_layout import PAIR
 from tandem.backup_avro.documents.name_lists import names_in
 from tandem.backup_avro.errors import ConfigError
 from tandem.backup_avro.json_fields import UNLESS_NONE
-from tandem.backup_avro.selection.moments import parse_moment
 from tandem.controller.cli.options import backup_place, layout_options
-from tandem.controller.cli.options.durations import moment_text
+from tandem.controller.cli.options.completion import topic_names
+from tandem.controller.cli.options.durations import moment_of
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption
 from tandem.controller.cli.options.key_format import KeyFormat
 from tandem.controller.cli.output import output
@@ -81,7 +81,7 @@ class RecordsDocument:
 
 @app.command(
     epilog=examples(
-        "tandem records -c a.yaml --topic orders --key customer-7",
+        "tandem records orders --key customer-7 -c a.yaml",
         "tandem records --root s3://bucket/prefix --pair shop --topic orders --key 00ff --key-format hex -o json",
     )
 )
@@ -90,12 +90,16 @@ def records(
     config: ConfigOption = None,
     overrides: SetOption = None,
     *,
-    topic: Annotated[str, typer.Option("--topic", help="The topic, also one that was deleted from the cluster.")],
+    named_topic: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="TOPIC", help="The topic, also one that was deleted from the cluster.", autocompletion=topic_names
+        ),
+    ] = None,
+    topic: Annotated[str | None, typer.Option("--topic", help="The same as TOPIC.", autocompletion=topic_names)] = None,
     key: Annotated[str, typer.Option("--key", help="The key, written as --key-format says.")],
     key_format: Annotated[KeyFormat, typer.Option("--key-format", help="How --key is written.")] = KeyFormat.UTF8,
-    generation: Annotated[
-        int | None, typer.Option("--generation", min=1, help="Read this generation; default: the newest sound one.")
-    ] = None,
+    generation: backup_place.GenerationOption = None,
     at: backup_place.AtOption = None,
     checkpoint: backup_place.CheckpointOption = None,
     root: backup_place.RootOption = None,
@@ -120,10 +124,10 @@ def records(
     from tandem.spark_jobs.reading.wanted_state import StateRequest  # noqa: PLC0415 - likewise
 
     wanted = key_bytes(key, key_format)
-    topic = _one_topic(topic)
+    topic = _one_topic([name for name in (named_topic, topic) if name is not None])
     state_request = StateRequest(
         generation=generation,
-        at=None if at is None else parse_moment("--at", moment_text("--at", at)),
+        at=None if at is None else moment_of("--at", at),
         checkpoint=checkpoint,
     )
     state_request.check("--")
@@ -171,13 +175,20 @@ def records(
     )
 
 
-def _one_topic(text: str) -> str:
-    [name, *others] = names_in("--topic", [text])
-    if others:
-        raise ConfigError(
-            f"--topic {text!r} names several topics", code="TDM-C009", remedy="ask for one after the other"
-        )
-    return name
+def _one_topic(given: Sequence[str]) -> str:
+    match names_in("--topic", given):
+        case [name]:
+            return name
+        case []:
+            raise ConfigError(
+                "no topic is named", code="TDM-C054", remedy="for example `tandem records orders --key customer-7`"
+            )
+        case _:
+            raise ConfigError(
+                f"--topic {','.join(given)!r} names several topics",
+                code="TDM-C009",
+                remedy="ask for one after the other",
+            )
 
 
 def key_bytes(text: str, form: KeyFormat) -> bytes:

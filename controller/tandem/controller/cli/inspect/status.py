@@ -14,6 +14,7 @@ import typer
 from tandem.backup_avro.chain import integers
 from tandem.backup_avro.errors import ConfigError, ExitCode
 from tandem.controller.cli.options.backup_place import PairOption, RootOption, configured, stored
+from tandem.controller.cli.options.durations import SHORTEST_S, at_least
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table, VerdictLines, duration
@@ -42,9 +43,8 @@ _EVERY_S: Final = 2.0
 )
 def status(
     context: typer.Context,
-    seconds: Annotated[
-        float | None,
-        typer.Argument(metavar="SECONDS", min=0.1, help="With --watch: the interval in seconds; default 2."),
+    interval: Annotated[
+        str | None, typer.Argument(metavar="INTERVAL", help="With --watch: such as 10s or 1m; default 2s.")
     ] = None,
     config: ConfigOption = None,
     overrides: SetOption = None,
@@ -75,11 +75,10 @@ def status(
     from tandem.controller.local_state.remembered_heads import remembered_heads  # noqa: PLC0415 - Kafka and S3 are slow to import
     from tandem.sink.store.chain.chain_reader import ChainReader  # noqa: PLC0415 - likewise
 
-    if seconds is not None and not watch:
+    every_s = _EVERY_S if interval is None else at_least("INTERVAL", interval, SHORTEST_S)
+    if interval is not None and not watch:
         raise ConfigError(
-            f"{seconds:g}: an interval requires --watch",
-            code="TDM-C015",
-            remedy=f"write `tandem status -w {seconds:g}`",
+            f"{interval}: an interval requires --watch", code="TDM-C015", remedy=f"write `tandem status -w {interval}`"
         )
     settings = configured(context, config, overrides, root=root, pair=pair, unless=None if s3_only else "--s3-only")
     store = stored(settings, root)
@@ -98,7 +97,7 @@ def status(
 
     try:
         if watch:
-            _watch(once, every_s=_EVERY_S if seconds is None else seconds, s3_only=s3_only, form=output_)
+            _watch(once, every_s=every_s, s3_only=s3_only, form=output_)
             return
         found, ran = once()
     finally:

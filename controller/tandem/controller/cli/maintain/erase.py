@@ -9,7 +9,8 @@ import typer
 
 from tandem.backup_avro.errors import ConfigError, ExitCode, RefusedError
 from tandem.controller.cli.inspect.records import key_bytes
-from tandem.controller.cli.options.consent import consent
+from tandem.controller.cli.options.completion import topic_names
+from tandem.controller.cli.options.consent import YesOption, consent
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption, load
 from tandem.controller.cli.options.key_format import KeyFormat
 from tandem.controller.cli.options.spark_master import MasterOption
@@ -37,7 +38,9 @@ _MOST_BYTES = 64 << 20
 )
 def erase(
     context: typer.Context,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic, also one that was deleted.")],
+    topic: Annotated[
+        str, typer.Argument(metavar="TOPIC", help="The topic, also one that was deleted.", autocompletion=topic_names)
+    ],
     config: ConfigOption = None,
     overrides: SetOption = None,
     *,
@@ -63,7 +66,7 @@ def erase(
             help="In a versioned bucket, also delete former versions of the topic's deleted objects and of journals.",
         ),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+    yes: YesOption = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and change nothing.")] = False,
     master: MasterOption = "local[*,4]",
     output_: OutputOption = OutputFormat.TABLE,

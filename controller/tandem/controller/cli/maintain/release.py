@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tandem.backup_avro.errors import RefusedError, TransientError
-from tandem.controller.cli.options.consent import asker, consent, one_line
+from tandem.controller.cli.options.completion import generation_numbers, topic_names
+from tandem.controller.cli.options.consent import YesOption, asker, consent, one_line
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption, load
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table
@@ -31,7 +32,9 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 )
 def release(
     context: typer.Context,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The name that the topic had.")],
+    topic: Annotated[
+        str, typer.Argument(metavar="TOPIC", help="The name that the topic had.", autocompletion=topic_names)
+    ],
     config: ConfigOption = None,
     overrides: SetOption = None,
     *,
@@ -42,10 +45,17 @@ def release(
         list[int] | None, typer.Option("--partition", min=0, help="Only this one; may be repeated.")
     ] = None,
     generation: Annotated[
-        int | None, typer.Option("--generation", "-g", min=1, help="Only up to this one; else all that hold it now.")
+        int | None,
+        typer.Option(
+            "--generation",
+            "-g",
+            min=1,
+            help="Only up to this one; else all that hold it now.",
+            autocompletion=generation_numbers,
+        ),
     ] = None,
     reason: Annotated[str, typer.Option("--reason", help="Why; kept with the release.")] = "",
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+    yes: YesOption = False,
     output_: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Release data that the cluster no longer has: a deleted topic's last backup, cut off records, vanished keys.

@@ -17,7 +17,8 @@ from tandem.backup_avro.documents.connector_layout import PAIR
 from tandem.backup_avro.errors import ConfigError, ExitCode, RefusedError, TandemError
 from tandem.controller.cli.maintain.verify_files import verify_files
 from tandem.controller.cli.options import backup_place, layout_options
-from tandem.controller.cli.options.consent import asker
+from tandem.controller.cli.options.completion import generation_numbers, topic_names
+from tandem.controller.cli.options.consent import YesOption, asker
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption
 from tandem.controller.cli.options.spark_master import MasterOption
 from tandem.controller.cli.output import output
@@ -53,7 +54,13 @@ def verify(
     overrides: SetOption = None,
     *,
     generation: Annotated[
-        int | None, typer.Option("--generation", min=1, help="Only this one; else all that are not cleared.")
+        int | None,
+        typer.Option(
+            "--generation",
+            min=1,
+            help="Only this one; else all that are not cleared.",
+            autocompletion=generation_numbers,
+        ),
     ] = None,
     sample: Annotated[
         str | None, typer.Option("--sample", metavar="N%", help="Read a random share of the objects, by bytes.")
@@ -62,9 +69,17 @@ def verify(
     against_topic: Annotated[
         bool, typer.Option("--against-topic", help="Compare the latest record of each key with the live topics.")
     ] = False,
+    named_topics: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="TOPIC...",
+            help="Only these, with --against-topic or --layout connector.",
+            autocompletion=topic_names,
+        ),
+    ] = None,
     topics: Annotated[
         list[str] | None,
-        typer.Option("--topics", metavar="A,B", help="Only these, with --against-topic or --layout connector."),
+        typer.Option("--topics", metavar="A,B", help="The same as TOPIC.", autocompletion=topic_names),
     ] = None,
     against_generation: Annotated[
         str | None,
@@ -76,7 +91,7 @@ def verify(
             "--repair", help="Ask for a new generation if the newest one has a mismatch that the topics don't share."
         ),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask before a --repair.")] = False,
+    yes: YesOption = False,
     require_signature: Annotated[
         bool,
         typer.Option(
@@ -113,7 +128,7 @@ def verify(
 
     sampling = _sampling(sample, seed)
     numbers = None if against_generation is None else _numbers(against_generation)
-    names = backup_place.chosen("--topics", topics) or ()
+    names = backup_place.chosen_topics(named_topics, topics) or ()
     files = layout_options.reading(
         layout_options.LayoutArguments(
             layout=layout,

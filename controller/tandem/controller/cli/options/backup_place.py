@@ -10,6 +10,7 @@ import typer
 
 from tandem.backup_avro.documents.name_lists import names_in
 from tandem.backup_avro.errors import ConfigError
+from tandem.controller.cli.options.completion import checkpoint_ids, generation_numbers, topic_names
 from tandem.controller.cli.options.invocation import load, read
 
 if TYPE_CHECKING:
@@ -28,10 +29,21 @@ AtOption = Annotated[
     ),
 ]
 TopicsOption = Annotated[
-    list[str] | None, typer.Option("--topics", metavar="A,B", help="Only these; else all of the generation.")
+    list[str] | None,
+    typer.Option("--topics", metavar="A,B", help="Only these; else all of the generation.", autocompletion=topic_names),
+]
+TopicsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="TOPIC...", help="Only these topics; else all of the backup.", autocompletion=topic_names),
 ]
 GenerationOption = Annotated[
-    int | None, typer.Option("--generation", min=1, help="Read this generation; default: the newest sound one.")
+    int | None,
+    typer.Option(
+        "--generation",
+        min=1,
+        help="Read this generation; default: the newest sound one.",
+        autocompletion=generation_numbers,
+    ),
 ]
 ExpectHeadOption = Annotated[
     list[str] | None,
@@ -42,7 +54,8 @@ ExpectHeadOption = Annotated[
     ),
 ]
 CheckpointOption = Annotated[
-    str | None, typer.Option("--checkpoint", metavar="ID", help="The state of this checkpoint.")
+    str | None,
+    typer.Option("--checkpoint", metavar="ID", help="The state of this checkpoint.", autocompletion=checkpoint_ids),
 ]
 
 
@@ -139,6 +152,11 @@ def expected(heads: Sequence[str] | None) -> tuple[Head, ...]:
 def chosen(option: str, items: Sequence[str] | None) -> tuple[str, ...] | None:
     """Return the names that an option lists; None, meaning all, if it was not given. ConfigError as for `names_in`."""
     return names_in(option, items or ()) or None
+
+
+def chosen_topics(arguments: Sequence[str] | None, topics: Sequence[str] | None) -> tuple[str, ...] | None:
+    """Return the topics of the arguments and of --topics; None, meaning all, if there are none. As `chosen`."""
+    return chosen("--topics", [*(arguments or ()), *(topics or ())])
 
 
 def renames(option: str, items: Sequence[str] | None) -> dict[str, str]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import getpass
 import socket
 import sys
-from typing import Final
+from typing import Annotated, Final
 
 import typer
 
 from tandem.backup_avro.errors import RefusedError
 
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
+"""The option of every command that asks. It answers that question and does nothing else."""
 _LONGEST: Final = 200
 
 

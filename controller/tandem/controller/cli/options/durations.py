@@ -8,15 +8,28 @@ from typing import TYPE_CHECKING, Final
 
 from tandem.backup_avro.chain.entries import iso
 from tandem.backup_avro.errors import ConfigError
+from tandem.backup_avro.selection.moments import parse_moment
 from tandem.controller.cli.output import output
 
 if TYPE_CHECKING:
     from datetime import timedelta
 
 
+SHORTEST_S: Final = 0.1
+"""Shortest time in which an answer can be hoped for, in seconds."""
 _BARE: Final = re.compile(r"\s*(?=.*[1-9])[0-9]*\.?[0-9]+\s*")
 
 _AGO: Final = re.compile(r"\s*([0-9]*\.?[0-9]+(?:ms|s|m|h|d|w))(?:\s+ago)?\s*")
+
+
+def at_least(option: str, text: str, shortest_s: float) -> float:
+    """Return the seconds of a duration. ConfigError as for `span`, and below `shortest_s`."""
+    found = span(option, text).total_seconds()
+    if found < shortest_s:
+        raise ConfigError(
+            f"{option} {text} is too short", code="TDM-C055", remedy=f"at least {shortest_s:g}s, for example 10s"
+        )
+    return found
 
 
 def moment_text(option: str, text: str) -> str:
@@ -32,6 +45,11 @@ def moment_text(option: str, text: str) -> str:
     at = iso(round(time.time() * 1000 - ago.total_seconds() * 1000))
     output.note(f"{option} {text.strip()!r} is {at}; to mean the same moment later, give {option} {at}")
     return at
+
+
+def moment_of(option: str, text: str) -> int:
+    """Return a moment (ms) from a time in ISO 8601 or a duration before now, as `moment_text`. Raises ConfigError."""
+    return parse_moment(option, moment_text(option, text))
 
 
 def refuse_bare(option: str, text: str, *, example: str) -> None:

@@ -21,6 +21,15 @@ class SectionedGroup(typer.core.TyperGroup):
 
     option_sections: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     command_sections: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    other_words: ClassVar[Mapping[str, str]] = {}
+    """What other tools call a command -> its name here, which is offered; typer offers what is written alike."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - typer hides click's types
+        """Return the command that the first word calls; a usage error says which one may be meant."""
+        meant = self.other_words.get(args[0])
+        if meant is not None and args[0] not in self.commands and not ctx.resilient_parsing:
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {meant!r}?")
+        return super().resolve_command(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - typer hides click's types
         """Write the arguments, the options and the commands, each under the title of its section."""
@@ -41,8 +50,8 @@ class SectionedGroup(typer.core.TyperGroup):
         for title, names in {**self.command_sections, "Commands": tuple(left)}.items():
             rows = [
                 (name.ljust(width), self.commands[name].get_short_help_str(formatter.width - 6 - width))
-                for name in left
-                if name in names
+                for name in names
+                if name in left
             ]
             left = [name for name in left if name not in names]
             _write(formatter, title, rows)

@@ -14,7 +14,7 @@ from typing import Any, Final
 import typer.main
 
 from tandem.backup_avro.errors import ExitCode
-from tandem.controller.cli.main import ALIASES, COMMANDS, app, module_of
+from tandem.controller.cli.main import ALIASES, COMMANDS, SECTIONS, app, module_of
 from tandem.controller.cli.reference.documents import DOCUMENTS
 
 PAGE: Final = Path(__file__).parents[5] / "docs" / "cli.md"
@@ -25,8 +25,8 @@ _HEAD: Final = """\
 
 Data goes to stdout, everything else to stderr. Exit codes: {codes}. `tandem check` alone has
 those of a monitoring plugin. Tables are drawn on a terminal and plain anywhere else; colours honour `NO_COLOR`.
-`tandem --install-completion` makes Tab complete commands, options and values in bash, zsh and fish; `--show-completion`
-prints what it would add.
+`tandem --install-completion` makes Tab complete commands, options and values in bash, zsh and fish, also the topics,
+checkpoints and generations of the store, if it answers at once; `--show-completion` prints what it would add.
 """
 _MEANING: Final = {
     ExitCode.OK: "ok",
@@ -43,7 +43,7 @@ def page() -> str:
     """Return the text of docs/cli.md."""
     codes = ", ".join(f"{code.value} {meaning}" for code, meaning in _MEANING.items())
     parts = [_HEAD.format(codes=codes), *_index(), *_everywhere()]
-    for name in COMMANDS:
+    for name in (name for names in SECTIONS.values() for name in names):
         parts += _section(name, _top(name), COMMANDS[name])
     return "\n".join(parts).rstrip() + "\n"
 
@@ -53,10 +53,11 @@ def _top(name: str) -> Any:  # noqa: ANN401 - typer hides click's types
 
 
 def _index() -> Iterator[str]:
-    yield "| command | what it does |\n|---|---|"
-    for name, summary in COMMANDS.items():
-        yield f"| [`tandem {name}`](#tandem-{name}) | {summary} |"
-    yield ""
+    for title, names in SECTIONS.items():
+        yield f"| {title.lower()} | what it does |\n|---|---|"
+        for name in names:
+            yield f"| [`tandem {name}`](#tandem-{name}) | {COMMANDS[name]} |"
+        yield ""
 
 
 def _everywhere() -> Iterator[str]:

@@ -55,6 +55,7 @@ DOCUMENTS: Final[Mapping[str, tuple[tuple[str, type], ...]]] = {
     "wait": (("Wait", WaitDocument),),
     "check": (("Check", check.CheckReport),),
     "describe": (("GenerationDescription", GenerationDescription), ("TopicDescription", TopicDescription)),
+    "rotate": (("Failover", Failover),),
     "failover": (("Failover", Failover),),
     "reinit": (("Failover", Failover),),
     "pause": (("Pause", Pause),),

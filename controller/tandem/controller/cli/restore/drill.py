@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tandem.backup_avro.errors import ExitCode, TandemError
-from tandem.backup_avro.selection.moments import parse_moment
-from tandem.controller.cli.options.backup_place import GenerationOption, TopicsOption, chosen
+from tandem.controller.cli.options.backup_place import GenerationOption, TopicsArgument, TopicsOption, chosen_topics
 from tandem.controller.cli.options.consent import asker
-from tandem.controller.cli.options.durations import moment_text
+from tandem.controller.cli.options.durations import moment_of
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption, load
 from tandem.controller.cli.options.spark_master import MasterOption
 from tandem.controller.cli.options.target_cluster import TargetConfigOption, TargetServersOption, target_properties
@@ -78,7 +77,7 @@ class DrillDocument:
 
 
 @app.command(
-    epilog="\b\nExamples:\n  tandem drill -c tandem.yaml --topics customers\n"
+    epilog="\b\nExamples:\n  tandem drill customers -c tandem.yaml\n"
     "  tandem drill -c tandem.yaml --target-bootstrap-servers drill-cluster:9092 -o json"
 )
 def drill(
@@ -86,6 +85,7 @@ def drill(
     config: ConfigOption = None,
     overrides: SetOption = None,
     *,
+    named_topics: TopicsArgument = None,
     topics: TopicsOption = None,
     generation: GenerationOption = None,
     at: Annotated[
@@ -120,12 +120,12 @@ def drill(
     from tandem.spark_jobs.restore.target.target_cluster import TargetCluster  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.spark.session import session  # noqa: PLC0415 - likewise
 
-    names = chosen("--topics", topics) or ()
+    names = chosen_topics(named_topics, topics) or ()
     options = job.drill_options(
         RestoreOptions(
             topics=names or None,
             generation=generation,
-            at=None if at is None else parse_moment("--at", moment_text("--at", at)),
+            at=None if at is None else moment_of("--at", at),
             replication_factor=replication_factor,
         ),
         secrets.token_hex(4),

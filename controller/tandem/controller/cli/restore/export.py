@@ -30,7 +30,7 @@ _FORMATS = ("parquet", "jsonl")
 
 @app.command(
     epilog=examples(
-        "tandem export -c a.yaml --format parquet --to /data/orders --topics orders",
+        "tandem export orders -c a.yaml --format parquet --to /data/orders",
         "tandem export -c a.yaml --format jsonl --to s3://bucket/export --latest-per-key --no-tombstones",
     )
 )
@@ -43,6 +43,7 @@ def export(
     to: Annotated[
         str, typer.Option("--to", metavar="PATH", help="A new folder; also a URL that this Spark can write to.")
     ],
+    named_topics: backup_place.TopicsArgument = None,
     topics: backup_place.TopicsOption = None,
     generation: backup_place.GenerationOption = None,
     at: backup_place.AtOption = None,
@@ -81,7 +82,7 @@ def export(
         raise ConfigError(
             f"--format {form!r} is neither {' nor '.join(_FORMATS)}", code="TDM-R090", remedy="give one of them"
         )
-    names = backup_place.chosen("--topics", topics) or ()
+    names = backup_place.chosen_topics(named_topics, topics) or ()
     files = layout_options.reading(
         layout_options.LayoutArguments(
             layout=layout,
@@ -130,7 +131,15 @@ def export(
             latest=latest_per_key,
             tombstones=not no_tombstones,
         )
-        report = job.export(spark, request, tell=lambda done, of: output.note(f"{done} of {of} tasks"))
+        told: set[str] = set()
+
+        def tell(done: int, of: int) -> None:
+            text = f"{done} of {of} tasks"
+            if text not in told:
+                told.add(text)
+                output.note(text)
+
+        report = job.export(spark, request, tell=tell)
     _show(planned, report, form, time.monotonic() - began, output_)
 
 

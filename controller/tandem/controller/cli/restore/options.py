@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from tandem.backup_avro.chain.integers import number_in
 from tandem.backup_avro.errors import ConfigError
-from tandem.backup_avro.selection.moments import parse_moment
 from tandem.controller.cli.options.backup_place import chosen, renames
-from tandem.controller.cli.options.durations import moment_text
+from tandem.controller.cli.options.durations import moment_of
 from tandem.controller.cli.options.key_format import KeyFormat
 from tandem.controller.cli.options.topic_config import settings_in
 from tandem.controller.cli.output import output
@@ -85,7 +84,7 @@ def shape_of(given: ShapeArguments) -> RecordChanges:
         as_tombstones=given.excluded is Excluded.TOMBSTONE,
         since=since,
         before=before,
-        until=None if given.until_timestamp is None else parse_moment("--until-timestamp", given.until_timestamp),
+        until=None if given.until_timestamp is None else moment_of("--until-timestamp", given.until_timestamp),
         latest=given.latest,
         tombstones=given.tombstones,
     )
@@ -167,7 +166,7 @@ def options_of(given: RestoreArguments) -> RestoreOptions:
             code="TDM-R131",
             remedy="leave --keep-load-config out: only under the recorded config are the fillers removed",
         )
-    moment = None if given.at is None else parse_moment("--at", moment_text("--at", given.at))
+    moment = None if given.at is None else moment_of("--at", given.at)
     StateRequest(generation=given.generation, at=moment, commit=given.commit, checkpoint=given.checkpoint).check("--")
     renamed = renames("--map", given.rename)
     return RestoreOptions(
@@ -277,8 +276,8 @@ def _span(text: str) -> tuple[int | None, int | None]:
             code="TDM-R108",
             remedy="either side may be left out, but not both",
         )
-    since = parse_moment("--filter-timestamp", first) if first else None
-    before = parse_moment("--filter-timestamp", last) if last else None
+    since = moment_of("--filter-timestamp", first) if first else None
+    before = moment_of("--filter-timestamp", last) if last else None
     if since is not None and before is not None and since >= before:
         raise ConfigError(
             f"--filter-timestamp {text!r} ends before it begins", code="TDM-R109", remedy="write the earlier time first"

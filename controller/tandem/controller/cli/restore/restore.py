@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -13,8 +14,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tandem.backup_avro.documents.connector_layout import PAIR
-from tandem.backup_avro.errors import ConfigError, ExitCode
+from tandem.backup_avro.errors import ConfigError, ExitCode, RefusedError
 from tandem.controller.cli.options import backup_place, layout_options
+from tandem.controller.cli.options.consent import YesOption, consent
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption
 from tandem.controller.cli.options.key_format import KeyFormat
 from tandem.controller.cli.options.spark_master import MasterOption
@@ -100,9 +102,7 @@ def restore(
     config: ConfigOption = None,
     overrides: SetOption = None,
     *,
-    named_topics: Annotated[
-        list[str] | None, typer.Argument(metavar="TOPIC...", help="Only these topics; else all of the backup.")
-    ] = None,
+    named_topics: backup_place.TopicsArgument = None,
     topics: backup_place.TopicsOption = None,
     to: Annotated[str | None, typer.Option("--to", metavar="TOPIC", help="Target of the one topic.")] = None,
     rename: Annotated[
@@ -238,9 +238,7 @@ def restore(
     keep_load_config: Annotated[
         bool, typer.Option("--keep-load-config", help="Leave topics as they were loaded: nothing compacted or deleted.")
     ] = False,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Accept that the recorded retention deletes old records at once.")
-    ] = False,
+    yes: YesOption = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and change nothing.")] = False,
     plan: Annotated[
         Path | None, typer.Option("--plan", metavar="FILE", help="Write the plan to a new file, for --apply, and stop.")
@@ -260,6 +258,7 @@ def restore(
     """Restore topics from the store into Kafka: plan, create, load, verify by count and hash, set the recorded config.
 
     A run that was interrupted is resumed by repeating the same command: no record is lost, and none is written twice.
+    It asks if the recorded retention would delete restored records at once.
     Without --append a target that holds anything else is refused (exit code 5). Exit code 3: the target
     is not what the backup is, or did not get its config; or the bucket lacks an entry that --expect-head names, or that
     this machine has read before.
@@ -308,7 +307,7 @@ def restore(
         from tandem.sink.store.chain import outcomes  # noqa: PLC0415 - likewise
         from tandem.spark_jobs.reading.object_reader import StoreAddress  # noqa: PLC0415 - likewise
         from tandem.spark_jobs.restore import job  # noqa: PLC0415 - likewise
-        from tandem.spark_jobs.restore.prepare.prepare import check_consent, prepare_restore  # noqa: PLC0415 - likewise
+        from tandem.spark_jobs.restore.prepare.prepare import prepare_restore  # noqa: PLC0415 - likewise
         from tandem.spark_jobs.restore.target.target_cluster import TargetCluster  # noqa: PLC0415 - likewise
 
         target = TargetCluster(target_properties(configured, target_servers, target_config))
@@ -369,7 +368,7 @@ def restore(
                 raise prepared.refused
             return
         prepared = prepare_restore(reader, target, options)
-        check_consent(prepared.plan, options, now=_now())
+        request = _agreed(prepared, request)
         if not is_local(master):
             output.note("waiting for Spark")
             start()  # a cluster that is out of reach is noticed before anything is changed
@@ -378,6 +377,24 @@ def restore(
         output.note(f"restoring {_what(prepared.plan, address)}")
         if not _carried_out(prepared, request, start, output_, wide=wide):
             raise typer.Exit(ExitCode.UNHEALTHY)
+
+
+def _agreed(prepared: PreparedRestore, request: RestoreRequest) -> RestoreRequest:
+    """Return the request with consent to what the retention would delete at once; on a terminal it is asked for.
+
+    Raises RefusedError without a terminal, typer.Abort if the answer is no.
+    """
+    from tandem.spark_jobs.restore.prepare.prepare import check_consent  # noqa: PLC0415 - loaded when the command runs, not for --help
+
+    try:
+        check_consent(prepared.plan, request.options, now=_now())
+    except RefusedError as error:
+        if not sys.stdin.isatty():
+            raise
+        output.warn(str(error.args[0]))
+        consent("Restore, and let the retention delete them?", yes=False)
+        return replace(request, options=replace(request.options, consent=True))
+    return request
 
 
 def _carried_out(

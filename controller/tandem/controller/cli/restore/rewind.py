@@ -11,12 +11,12 @@ import typer
 
 from tandem.backup_avro.chain.entries import iso
 from tandem.backup_avro.errors import ConfigError, ExitCode
-from tandem.backup_avro.selection.moments import parse_moment
 from tandem.controller.cli.handover.checkpoint import conclude, follow
 from tandem.controller.cli.inspect.records import key_bytes
 from tandem.controller.cli.options import backup_place
-from tandem.controller.cli.options.consent import asker, consent
-from tandem.controller.cli.options.durations import moment_text, span
+from tandem.controller.cli.options.completion import topic_names
+from tandem.controller.cli.options.consent import YesOption, asker, consent
+from tandem.controller.cli.options.durations import moment_of, span
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption, load
 from tandem.controller.cli.options.key_format import KeyFormat
 from tandem.controller.cli.options.spark_master import MasterOption
@@ -51,7 +51,7 @@ _HEADER: Final = re.compile(r"header\.([^=]+)=(.*)", re.DOTALL)
 )
 def rewind(
     context: typer.Context,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The live topic.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The live topic.", autocompletion=topic_names)],
     config: ConfigOption = None,
     overrides: SetOption = None,
     *,
@@ -98,7 +98,7 @@ def rewind(
     keep: Annotated[
         str, typer.Option("--keep", metavar="DURATION", help="Delete the checkpoint after this time.")
     ] = "7d",
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+    yes: YesOption = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and change nothing.")] = False,
     show_keys: Annotated[bool, typer.Option("--show-keys", help="Show keys in the clear, not by their hash.")] = False,
     master: MasterOption = "local[*,4]",
@@ -172,7 +172,7 @@ def _request(
 
     keys = [key_bytes(text, conditions.key_format) for text in conditions.key]
     since, offsets = _since(conditions.since)
-    until = None if conditions.until is None else moment("--until", conditions.until)
+    until = None if conditions.until is None else moment_of("--until", conditions.until)
     texts = [f"key {text}" for text in conditions.key[:_NAMED]]
     texts += [f"a newest record since {text}" for text in conditions.since]
     texts += [] if until is None else [f"a newest record before {iso(until)}"]
@@ -202,20 +202,15 @@ def _state(to: str | None, checkpoint: str | None, generation: int | None) -> St
         raise ConfigError(
             "the moment to rewind to is not named", code="TDM-R145", remedy="add --to MOMENT, or --checkpoint ID"
         )
-    found = StateRequest(generation=generation, at=None if to is None else moment("--to", to), checkpoint=checkpoint)
+    found = StateRequest(generation=generation, at=None if to is None else moment_of("--to", to), checkpoint=checkpoint)
     found.check("--")
     return found
-
-
-def moment(option: str, text: str) -> int:
-    """Return a moment in ms, as `restore --at` takes it. ConfigError names the option."""
-    return parse_moment(option, moment_text(option, text))
 
 
 def _since(texts: Sequence[str]) -> tuple[int | None, Mapping[int, int] | None]:
     """Return the time (ms) and the offset of each partition that --since gives."""
     offsets = {int(found[1]): int(found[2]) for text in texts if (found := _OFFSET.fullmatch(text))}
-    times = [moment("--since", text) for text in texts if not _OFFSET.fullmatch(text)]
+    times = [moment_of("--since", text) for text in texts if not _OFFSET.fullmatch(text)]
     return max(times, default=None), offsets or None
 
 

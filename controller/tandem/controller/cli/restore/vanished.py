@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from tandem.backup_avro.errors import RefusedError
-from tandem.controller.cli.options.consent import consent
+from tandem.controller.cli.options.completion import topic_names
+from tandem.controller.cli.options.consent import YesOption, consent
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption, load
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table
@@ -60,7 +61,9 @@ class VanishedKeysDocument:
 
 def vanished(
     context: typer.Context,
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="As `tandem status` names them.")],
+    topics: Annotated[
+        list[str], typer.Argument(metavar="TOPIC...", help="As `tandem status` names them.", autocompletion=topic_names)
+    ],
     config: ConfigOption = None,
     overrides: SetOption = None,
     *,
@@ -75,7 +78,7 @@ def vanished(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be written, and write nothing.")] = False,
     show_keys: Annotated[bool, typer.Option("--show-keys", help="Show keys in clear, not by their hash.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+    yes: YesOption = False,
     output_: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Bring keys that vanished from a compacted topic without a tombstone back into the topic, and nothing else.

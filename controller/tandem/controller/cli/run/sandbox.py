@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated
 
 import typer
 
 from tandem.backup_avro.errors import ExitCode
+from tandem.controller.cli.options.help_sections import SectionedGroup
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.examples import examples
 from tandem.controller.cli.output.output import OutputFormat, OutputOption
 from tandem.controller.sandbox.sandbox import Endpoints, Sandbox, SandboxStatus
 
+
+class _Servers(SectionedGroup):
+    """The commands of the sandbox."""
+
+    other_words = MappingProxyType({"start": "up", "stop": "down", "ps": "status"})
+
+
 app = typer.Typer(
+    cls=_Servers,
     name="sandbox",
     help="A broker and an S3 server on this machine, on loopback only, to try things with.",
     no_args_is_help=True,

@@ -124,7 +124,7 @@ def checkpoint(store: ObjectStore) -> None:
         (["checkpoint", "list"], 0),
         (["checkpoint", "show", "first"], 0),
         (["checkpoint", "show", "none"], 1),
-        (["checkpoint", "delete", "first"], 0),
+        (["checkpoint", "delete", "first", "--yes"], 0),
         (["records", "--topic", "orders", "--key", "key-3"], 0),
         (["config", "show"], 0),
         (["pause", "--for", "1h"], 0),
