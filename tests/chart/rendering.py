@@ -18,6 +18,9 @@ NAMESPACE = "backup"
 
 Object = dict[str, Any]
 
+#: What is required of all values, and says nothing in most tests.
+IMAGE: Object = {"image": {"repository": "tandem"}}
+
 
 def merged(base: Object, more: Object) -> Object:
     """Return `base` with `more` over it: maps key by key, all else as a whole."""
@@ -38,7 +41,7 @@ def helm(*words: str, values: Object) -> subprocess.CompletedProcess[str]:
 def template(values: Object, *, version: str = VERSIONS[0], release: str = "acme") -> subprocess.CompletedProcess[str]:
     """Render the chart for a version of Kubernetes."""
     words = ("template", release, str(CHART), "--namespace", NAMESPACE, "--kube-version", f"{version}.0")
-    return helm(*words, values=values)
+    return helm(*words, values=merged(IMAGE, values))
 
 
 def rendered(values: Object, *, version: str = VERSIONS[0], release: str = "acme") -> str:

@@ -29,7 +29,7 @@ def test_what_the_c_library_has_handed_out(size: int) -> None:
 
 
 def test_blocks_of_python() -> None:
-    """An object of some bytes takes one; what other threads of this process release meanwhile is far below one in twenty."""
+    """An object of some bytes takes one; what other threads release meanwhile is far below one in twenty."""
     count = 200_000
     gc.collect()
     before = memory_allocator.blocks()
