@@ -31,17 +31,21 @@ def merged(base: Object, more: Object) -> Object:
 
 
 def helm(*words: str, values: Object) -> subprocess.CompletedProcess[str]:
-    """Run helm with `values`."""
+    """Run helm with `values`, over IMAGE."""
     binary = (REPOSITORY / ".venv" / "helm-path").read_text().strip()
     return subprocess.run(
-        [binary, *words, "--values", "-"], input=yaml.safe_dump(values), capture_output=True, text=True, check=False
+        [binary, *words, "--values", "-"],
+        input=yaml.safe_dump(merged(IMAGE, values)),
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
 
 def template(values: Object, *, version: str = VERSIONS[0], release: str = "acme") -> subprocess.CompletedProcess[str]:
     """Render the chart for a version of Kubernetes."""
     words = ("template", release, str(CHART), "--namespace", NAMESPACE, "--kube-version", f"{version}.0")
-    return helm(*words, values=merged(IMAGE, values))
+    return helm(*words, values=values)
 
 
 def rendered(values: Object, *, version: str = VERSIONS[0], release: str = "acme") -> str:
