@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 _ROOTS = ("avro", "controller", "sink", "spark_jobs")
 _VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
-#: The most that a bare installation may take, in MB, with what pip has compiled: 182 were measured.
+#: The most that a bare installation may take, in MB, with what pip has compiled, but without pip.
 _BARE_MB = 200
 
 
