@@ -29,7 +29,7 @@ RUN /build/bin/python -m build --no-isolation --wheel --outdir /wheels
 FROM ${PYTHON_IMAGE} AS environment
 COPY --from=wheel /wheels /wheels
 RUN python -m venv /opt/tandem/venv \
-    && /opt/tandem/venv/bin/pip install --no-cache-dir --no-index --find-links /wheels "tandem-kafka-backup[msk,cloud]" \
+    && /opt/tandem/venv/bin/pip install --no-cache-dir --no-index --find-links /wheels "tandem-kafka-backup[spark,msk,cloud]" \
     && /opt/tandem/venv/bin/pip check \
     && /opt/tandem/venv/bin/python -c "import tandem.sink.transcode._twin, tandem.sink.transcode._bodies" \
     && /opt/tandem/venv/bin/pip uninstall --yes pip
@@ -45,7 +45,7 @@ COPY image/main.py image/entrypoint.sh /opt/tandem/
 RUN chmod 0755 /opt/tandem/entrypoint.sh
 
 FROM ${PYTHON_IMAGE}
-ARG VERSION=0.1.0
+ARG VERSION=0.2.0
 ARG REVISION=
 ARG CREATED=
 LABEL org.opencontainers.image.title="tandem" \

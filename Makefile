@@ -17,7 +17,7 @@ CORE = $(shell sed -n '/test_selection = /,/^]/s/^ *"\(tests[^"]*\)",$$/\1/p' te
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test test-all store-test coverage mutation bench bench-keyed docs chart-test chart-golden chart-schema walk image-dry-run simulate planted fuzz damage forgeries chaos kills readers cluster-test spark-versions roles model-check broker-matrix diagrams screenshots lint sandbox clean soak lock audit sbom licences wheel
+.PHONY: help setup demo check test test-all store-test coverage mutation bench bench-keyed docs chart-test chart-golden chart-schema walk install-test image-dry-run simulate planted fuzz damage forgeries chaos kills readers cluster-test spark-versions roles model-check broker-matrix diagrams screenshots lint sandbox clean soak lock audit sbom licences wheel release
 
 help: ## Say what can be made
 	@echo "Needs Python 3.11 or newer, Java 17 or newer and a network for the first time; the rest it gets by itself."
@@ -76,6 +76,10 @@ chart-schema: setup ## Write the configuration's part of the chart's values.sche
 walk: setup ## A stranger's walk from the chart's values to a running pair, written to docs/walk.md
 	@bash scripts/chart-tools.sh
 	@PYTHONPATH=tests $(BIN)/python -m chart.walk
+
+install-test: setup ## What a release ships, from built files in new environments: bare, with each extra, by pipx and uvx; DIST=dist for built ones; needs a network
+	@bash scripts/release-tools.sh
+	@$(if $(DIST),TANDEM_DIST='$(DIST)') $(BIN)/pytest -m slow tests/integration/install/test_wheel.py -rP $(PYTEST)
 
 image-dry-run: setup ## The steps of the Dockerfile without an engine, then what pods do, as user 10001 on a read-only root
 	@bash scripts/image-dry-run.sh
@@ -164,8 +168,14 @@ sbom: setup ## Write dist/sbom.cdx.json: all that a running Tandem consists of, 
 licences: setup ## Write docs/licences.md anew from the installed packages
 	@$(BIN)/python -m supply_chain.licences
 
-wheel: setup ## Build what is committed twice into dist/, and fail if a byte differs
+wheel: setup ## Build what is committed twice into dist/ (wheels, source distribution), and fail if a byte differs
+	@bash scripts/release-tools.sh
 	@$(BIN)/python -m supply_chain.wheel --output dist
+
+release: setup ## All files of the release TAG=v0.2.0 into dist/: wheels, source distribution, chart, each built twice; publishes nothing
+	@bash scripts/release-tools.sh
+	@bash scripts/chart-tools.sh
+	@$(BIN)/python -m supply_chain.release $(or $(TAG),$(error say which: make release TAG=v0.2.0)) --output dist
 
 lint: setup ## Style, types, who may import whom, and the limits of scripts/structure.py
 	@echo "==> ruff, mypy, import-linter, limits"

@@ -58,7 +58,7 @@ fi
 
 say "environment, with $base"
 "$base" -m venv --without-pip "$opt/venv"
-"${pip[@]}" --python "$opt/venv/bin/python" install --no-index --find-links "$work/wheels" "tandem-kafka-backup[msk]"
+"${pip[@]}" --python "$opt/venv/bin/python" install --no-index --find-links "$work/wheels" "tandem-kafka-backup[spark,msk,cloud]"
 "${pip[@]}" --python "$opt/venv/bin/python" check
 "$opt/venv/bin/python" -c 'import tandem.sink.transcode._twin, tandem.sink.transcode._bodies'
 if "$opt/venv/bin/python" -c 'import pytest' 2>/dev/null; then die "the environment has packages for developers"; fi

@@ -42,6 +42,8 @@ if [ ! -x .venv/bin/python ] || [ ! -e "$stamp" ] || [ "$wanted" != "$(cat "$sta
     fi
     say "packages, about a minute"
     bash scripts/install-locked.sh .venv/bin/python build dev || exit 1
+    # Modules for one Python, of an earlier state, would be imported instead of those that are built now.
+    rm -f sink/tandem/sink/transcode/*.cpython-*.so
     .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . ||
         die "pip could not install Tandem itself" "see its message above"
     lacks=$(.venv/bin/python -m pip --disable-pip-version-check check) ||

@@ -60,8 +60,8 @@ class Source:
 
 # In the order in which they are made.
 LOCKS: Mapping[str, Source] = {
-    "dev": Source(dependencies=True, extras=("msk", "dev"), groups=("build", "sbom"), agrees_with=None),
-    "runtime": Source(dependencies=True, extras=("msk", "cloud")),
+    "dev": Source(dependencies=True, extras=("spark", "msk", "dev"), groups=("build", "sbom"), agrees_with=None),
+    "runtime": Source(dependencies=True, extras=("spark", "msk", "cloud")),
     "build": Source(groups=("build",)),
     "sbom": Source(groups=("sbom",)),
     "chart": Source(groups=("chart",)),
@@ -167,7 +167,7 @@ def write(*, upgrade: bool) -> None:
         )
         path = FOLDER / f"{name}.lock"
         # In this order: pip forgets the exception when it reads the rule after it, as uv would write them.
-        exception = f"--no-binary {_WITHOUT_WHEELS}\n" if source.dependencies else ""
+        exception = f"--no-binary {_WITHOUT_WHEELS}\n" if "spark" in source.extras else ""
         path.write_text(f"--only-binary :all:\n{exception}{path.read_text('utf-8')}", "utf-8")
 
 

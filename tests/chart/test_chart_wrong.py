@@ -100,6 +100,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"pairs": [pair("one", serviceAccount={"name": "x"}), pair("two", serviceAccount={"name": "x"})]},
         "pairs[1] (two): serviceAccount.name: pairs[0] (one) makes x already",
     ),
+    "no image": ({**single(), "image": {"repository": ""}}, "image.repository: required; where you have pushed"),
     "a digest that is none": ({**single(), "image": {"digest": "latest"}}, "at '/image/digest'"),
     "a port that is none": (single(networkPolicy={"kafkaPorts": [99999]}), "at '/pairs/0/networkPolicy/kafkaPorts/0'"),
     "a mode that is none": (single(spark={"mode": "yarn"}), "at '/pairs/0/spark/mode'"),

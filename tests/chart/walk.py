@@ -75,6 +75,7 @@ EOF""",
         quiet=True,
         command="""\
 cat > values.yaml <<EOF
+image: {repository: registry.example.org/tandem}
 pairs:
   - name: look
     config:
@@ -89,7 +90,7 @@ EOF""",
         title="What the chart makes of them",
         says="The objects, and out of the ConfigMap the file that both pods read.",
         command="""\
-helm template acme tandem-0.1.0.tgz -f values.yaml --kube-version 1.32.0 > objects.yaml
+helm template acme tandem-0.2.0.tgz -f values.yaml --kube-version 1.32.0 > objects.yaml
 awk '/^kind:/ {kind = $2} /^  name:/ {print kind, $2}' objects.yaml | sort
 python -c 'import sys, yaml
 for each in yaml.safe_load_all(sys.stdin):

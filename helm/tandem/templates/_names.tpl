@@ -103,6 +103,9 @@ nothing of a pod is no reason to restart it.
 
 {{- define "tandem.image" -}}
 {{- $image := .root.Values.image -}}
+{{- if not $image.repository -}}
+{{- fail "image.repository: required; where you have pushed the image to, such as registry.example.org/tandem" -}}
+{{- end -}}
 {{- if $image.digest -}}
 {{- printf "%s@%s" $image.repository $image.digest -}}
 {{- else -}}

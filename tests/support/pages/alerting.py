@@ -83,9 +83,10 @@ def rendered(values: Mapping[str, Any], **pair: Any) -> list[dict[str, Any]]:
     """Return the chart's objects with these values for `metrics`, and these for the pair."""
     everywhere = {"kafka": {"bootstrap.servers": "kafka:9092"}, "store": {"root": "s3://bucket/prefix"}}
     mine = {"name": PAIR, "config": {"topics": {"include": ["customers"]}}} | pair
+    all_values = {"image": {"repository": "tandem"}, "defaults": {"config": everywhere}, "pairs": [mine]}
     done = subprocess.run(
         [tool("helm"), "template", "orders", str(CHART), "--kube-version", "1.31.0", "--values", "-"],
-        input=yaml.safe_dump({"defaults": {"config": everywhere}, "pairs": [mine], "metrics": dict(values)}),
+        input=yaml.safe_dump({**all_values, "metrics": dict(values)}),
         capture_output=True,
         text=True,
         check=False,

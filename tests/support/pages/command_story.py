@@ -124,6 +124,8 @@ LOOKING: Final = (
     act("signing-key generate /etc/tandem/signing.pem", says=" # ", fresh_folder="/etc/tandem/signing.pem"),
     act("signing-key generate b.pem -o json", says='"kind": "SigningKey"'),
     act("signing-key show b.pem", says=" # "),
+    act("version", says="transcoder"),
+    act("version -o json", says='"kind": "Version"'),
     act("signing-key show -c a.yaml -o json", 2),  # the pair that runs here signs nothing
 )
 

@@ -20,7 +20,10 @@ from supply_chain import audit, licences, lock, sbom
 from supply_chain.jars import Coordinates, JarUnknownError, named
 
 PYPROJECT: dict[str, Any] = {
-    "project": {"dependencies": ["Alpha>=2"], "optional-dependencies": {"msk": [], "cloud": [], "dev": ["beta"]}},
+    "project": {
+        "dependencies": ["Alpha>=2"],
+        "optional-dependencies": {"spark": [], "msk": [], "cloud": [], "dev": ["beta"]},
+    },
     "dependency-groups": {name: [] for source in lock.LOCKS.values() for name in source.groups},
 }
 HASH = f"    --hash=sha256:{'0' * 64}\n"

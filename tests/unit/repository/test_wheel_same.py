@@ -16,6 +16,7 @@ def make_wheel(path: Path, *, mode: int, text: str = "x = 1\n") -> Path:
     """A wheel of one module and one library, with the modes that a umask has left."""
     path.parent.mkdir()
     with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("one/", "")
         for name in ("one/__init__.py", "one/_twin.so"):
             entry = zipfile.ZipInfo(name, (2026, 1, 2, 3, 4, 6))
             entry.external_attr = (0o100000 | mode) << 16

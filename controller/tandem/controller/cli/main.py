@@ -66,6 +66,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "config": "Check and show the configuration.",
     "sandbox": "Start and stop a local Kafka and S3 to try things.",
     "demo": "Back up, hand over and restore a real topic, as a story.",
+    "version": "Show what is installed: build, transcoder, libraries.",
 }
 # Folder of this package -> commands whose modules it holds.
 FOLDERS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -74,7 +75,7 @@ FOLDERS: Final[Mapping[str, tuple[str, ...]]] = {
     "keys": ("keys", "signing-key", "policy"),
     "maintain": ("catch-up", "verify", "retention", "erase", "release"),
     "restore": ("restore", "rewind", "export", "drill"),
-    "run": ("run", "config", "sandbox", "demo"),
+    "run": ("run", "config", "sandbox", "demo", "version"),
 }
 # Title in `tandem --help` and docs/cli.md -> commands below it, in the order of what they are needed for.
 SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -246,7 +247,7 @@ def run(arguments: Sequence[str], *, package: str = "tandem.controller.cli") -> 
     # Py4J logs a stack trace to the root logger on Ctrl-C, which tells the user nothing.
     logging.getLogger().addFilter(_is_no_interrupt)
     try:
-        code = _command(package).main(list(arguments), prog_name="tandem", standalone_mode=False)
+        code = _carried_out(arguments, package)
         sys.stdout.flush()
     except TandemError as error:
         failed = str(error.args[0]) if error.args else type(error).__name__
@@ -273,6 +274,18 @@ def run(arguments: Sequence[str], *, package: str = "tandem.controller.cli") -> 
     if failed is not None and _is_probe(arguments):
         return _unknown(failed)
     return code if isinstance(code, int) else ExitCode.OK
+
+
+def _carried_out(arguments: Sequence[str], package: str) -> Any:  # noqa: ANN401 - whatever the command returns
+    """Run the command. Raises ConfigError if it needs the extra [spark], which is not installed."""
+    try:
+        return _command(package).main(list(arguments), prog_name="tandem", standalone_mode=False)
+    except ModuleNotFoundError as error:
+        from tandem.spark_jobs.spark.session import missing_extra  # noqa: PLC0415 - only then
+
+        if (missing := missing_extra(error)) is None:
+            raise
+        raise missing from error
 
 
 def _is_no_interrupt(record: logging.LogRecord) -> bool:

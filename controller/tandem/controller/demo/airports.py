@@ -29,7 +29,7 @@ def load() -> dict[str, dict[str, object]]:
         raise PermanentError(
             "the demo's input, the package airportsdata, is not installed",
             code="TDM-D001",
-            remedy="pip install 'tandem-kafka-backup[demo]', or run `make demo`",
+            remedy="pip install 'tandem-kafka-backup[sandbox]', or run `make demo`",
         ) from error
     return {code: dict(row) for code, row in airportsdata.load("ICAO").items()}
 

@@ -296,7 +296,9 @@ def _spark_jars() -> Path:
     folder = Path(spec.origin).parent / "jars" if spec and spec.origin else None
     if folder is None or not any(folder.glob("ivy-*.jar")):
         raise PartMissingError(
-            "PySpark's jars, Ivy among them, are not installed", code="TDM-D018", remedy="pip install pyspark"
+            "PySpark's jars, Ivy among them, are not installed",
+            code="TDM-D018",
+            remedy="pip install 'tandem-kafka-backup[sandbox]'",
         )
     return folder
 

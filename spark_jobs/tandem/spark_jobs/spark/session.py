@@ -38,6 +38,7 @@ DEFAULT_MASTER: Final = "local[*,4]"
 
 #: The names of Spark's own schedulers, and any URL, which a plug-in may support.
 _MASTER: Final = re.compile(r"local|local(-cluster)?\[[^\]]+\]|yarn|[a-z0-9+.-]+://.+")
+_OF_EXTRA: Final = frozenset({"pyspark", "py4j", "numpy", "pandas", "pyarrow"})
 _MASTER_REMEDY: Final = "write e.g. local[*,4], spark://host:7077, yarn, or k8s://https://host:443"
 _STOP_S: Final = 10.0
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
@@ -91,6 +92,17 @@ def check_master(master: str) -> None:
     """Raise ConfigError for a master that Spark would reject, before any object is read or Spark is started."""
     if _MASTER.fullmatch(master) is None:
         raise ConfigError(f"--master {master!r} is none that Spark knows", code="TDM-P067", remedy=_MASTER_REMEDY)
+
+
+def missing_extra(error: ImportError) -> ConfigError | None:
+    """Return the error for a package that the extra [spark] brings; None if `error` is about another one."""
+    if (error.name or "").partition(".")[0] not in _OF_EXTRA:
+        return None
+    return ConfigError(
+        f"this needs the extra [spark], which is not installed: there is no {error.name}",
+        code="TDM-P069",
+        remedy="pip install 'tandem-kafka-backup[spark]'",
+    )
 
 
 def settings(master: str) -> dict[str, str]:
@@ -193,7 +205,6 @@ def build_context(
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         # The JVM reads this before any property; it stops its warning about host names.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        _require_java()
     with warnings.catch_warnings():
         # PySpark also loads its test tools, which warn about pandas 3. Nothing here uses pandas.
         warnings.simplefilter("ignore", FutureWarning)
@@ -202,9 +213,11 @@ def build_context(
             from pyspark.core.context import SparkContext  # noqa: PLC0415 (as above)
             from pyspark.errors import PySparkException  # noqa: PLC0415 (PySpark takes a second to load)
         except ImportError as error:
-            raise ConfigError(
-                "PySpark is not installed", code="TDM-P069", remedy="pip install 'pyspark[sql]>=4.0,<4.4'"
-            ) from error
+            if (missing := missing_extra(error)) is None:
+                raise
+            raise missing from error
+        if is_local(master):
+            _require_java()
         chosen = settings(master) | dict(extra or {})
         try:
             first = SparkConf(loadDefaults=False).setMaster(master).setAppName(name).setAll(list(chosen.items()))

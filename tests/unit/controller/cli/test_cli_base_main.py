@@ -80,6 +80,15 @@ def go() -> None:
     print(gc.get_threshold()[0])
 """,
     "inspect/status.py": "import does_not_exist_anywhere\n",
+    "maintain/retention.py": """\
+import typer
+app = typer.Typer()
+
+@app.command()
+def go(module: str) -> None:
+    "Need a package of an extra."
+    __import__(module)
+""",
     "inspect/coordination.py": """\
 import typer
 app = typer.Typer(help="Group.", no_args_is_help=True)
@@ -178,6 +187,23 @@ def test_every_end_has_its_exit_code(
     assert run(arguments, package=package) == code
     captured = capsys.readouterr()
     assert (captured.out, captured.err) == (out, err)
+
+
+@pytest.mark.parametrize("module", ["pyspark.sql", "numpy", "pyarrow"])
+def test_a_command_names_the_extra_that_it_lacks(
+    *, module: str, package: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Code, exit code 2 and the command that installs it; other modules that are missing stay unexpected errors."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == module.partition(".")[0]]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, module.partition(".")[0], None)
+    assert run(["retention", module], package=package) == 2
+    assert capsys.readouterr().err == (
+        f"error: this needs the extra [spark], which is not installed: there is no {module} [TDM-P069]\n"
+        "what to do: pip install 'tandem-kafka-backup[spark]'\n"
+    )
+    assert run(["status"], package=package) == 1
+    assert "TDM-C052" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

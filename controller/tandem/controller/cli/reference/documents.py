@@ -25,6 +25,7 @@ from tandem.controller.cli.restore.export import ExportDocument
 from tandem.controller.cli.restore.vanished import VanishedKeysDocument
 from tandem.controller.cli.restore.view import RestoreReportDocument
 from tandem.controller.cli.run.config import ConfigDocument
+from tandem.controller.cli.run.version import VersionDocument
 from tandem.controller.coordination.topic_reader import TopicRecordDocument
 from tandem.controller.demo.story import DemoDocument
 from tandem.controller.history.describe import GenerationDescription, TopicDescription
@@ -92,6 +93,7 @@ DOCUMENTS: Final[Mapping[str, tuple[tuple[str, type], ...]]] = {
     "config show": (("Config", ConfigDocument),),
     "sandbox status": (("SandboxStatus", SandboxStatus),),
     "demo": (("Demo", DemoDocument),),
+    "version": (("Version", VersionDocument),),
 }
 """The documents that each command prints."""
 
