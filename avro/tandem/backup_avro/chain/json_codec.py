@@ -41,6 +41,7 @@ from tandem.backup_avro.chain.entries import (
 from tandem.backup_avro.chain.integers import is_int64, is_moment
 from tandem.backup_avro.chain.typed_json import (
     dump_envelope,
+    dump_position,
     load_envelope,
     load_hash,
     partition_number,
@@ -274,34 +275,7 @@ def _dump_part(part: Part) -> JsonObject:
 
 def dump_positions(positions: dict[PartitionKey, Position]) -> JsonObject:
     """Return the JSON form of positions: topic id, then partition number, then the position."""
-    return dump_offsets({key: _dump_position(position) for key, position in positions.items()})
-
-
-def _dump_position(position: Position) -> JsonObject:
-    base = position.base
-    document: JsonObject = {"start": base.start, "end": base.end, "leader": base.leader, "floor": base.floor}
-    document["attempts"] = base.attempts
-    document["done"] = [list(item) for item in base.done]
-    if base.open:
-        document["open"] = [list(item) for item in base.open]
-    if base.void:
-        document["void"] = list(base.void)
-    if base.done_at is not None:
-        document["done_at"] = base.done_at
-    if base.epoch >= 0:
-        document["epoch"] = base.epoch
-    written: JsonObject = {
-        "offset": position.offset,
-        "epoch": position.epoch,
-        "head_at": position.head_at,
-        "log_start": position.log_start,
-        "base": document,
-    }
-    if position.skew is not None:
-        written["skew"] = position.skew
-    if position.hashes:
-        written["hashes"] = [[one.offset, one.sha256, *([one.key] if one.key else [])] for one in position.hashes]
-    return written
+    return dump_offsets({key: dump_position(position) for key, position in positions.items()})
 
 
 def dump_topic(topic: Topic) -> JsonObject:

@@ -1,9 +1,9 @@
-"""Data objects and positions as JSON of their usual form, decoded straight into typed values, and the form of envelopes.
+"""Data objects and positions as JSON of their usual form, decoded straight into typed values; the form of envelopes.
 
-An entry may name twenty thousand objects with twenty fields each, and a chain a million. msgspec checks types and ranges
-of such lists while it parses them, twenty times as fast as `json_codec` does field by field. What it does not take, for
-whatever reason, is left to `json_codec`, which alone refuses documents and tells why: nothing is accepted here that
-isn't there, with the same value.
+An entry may name twenty thousand objects with twenty fields each, and a chain a million. msgspec checks types and
+ranges of such lists while it parses them, which is several times as fast as `json_codec` is field by field. What it does
+not take, for whatever reason, is left to `json_codec`, which alone refuses documents and tells why: nothing is accepted
+here that isn't there, with the same value.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ _ENTRY: Final = msgspec.json.Decoder(
     )
 )
 _NOT_USUAL: Final = (msgspec.MsgspecError, ValueError, DamagedError, RecursionError)
-"""Raised for what is left to `json_codec`: bytes that aren't UTF-8, envelopes and hashes that it refuses, and the rest."""
+"""Raised for what is left to `json_codec`: also bytes that aren't UTF-8, and envelopes and hashes that it refuses."""
 
 
 class TypedEntry(NamedTuple):
@@ -224,6 +224,34 @@ def _position(form: _PositionForm) -> Position:
         skew=form.skew,
         hashes=tuple([load_hash(item, "") for item in form.hashes]),
     )
+
+
+def dump_position(position: Position) -> JsonObject:
+    """Return the JSON form of a position."""
+    base = position.base
+    document: JsonObject = {"start": base.start, "end": base.end, "leader": base.leader, "floor": base.floor}
+    document["attempts"] = base.attempts
+    document["done"] = [list(item) for item in base.done]
+    if base.open:
+        document["open"] = [list(item) for item in base.open]
+    if base.void:
+        document["void"] = list(base.void)
+    if base.done_at is not None:
+        document["done_at"] = base.done_at
+    if base.epoch >= 0:
+        document["epoch"] = base.epoch
+    written: JsonObject = {
+        "offset": position.offset,
+        "epoch": position.epoch,
+        "head_at": position.head_at,
+        "log_start": position.log_start,
+        "base": document,
+    }
+    if position.skew is not None:
+        written["skew"] = position.skew
+    if position.hashes:
+        written["hashes"] = [[one.offset, one.sha256, *([one.key] if one.key else [])] for one in position.hashes]
+    return written
 
 
 def load_hash(document: object, where: str) -> RecordHash:
