@@ -1,8 +1,8 @@
 """Data objects and positions as JSON of their usual form, decoded straight into typed values; the form of envelopes.
 
 An entry may name twenty thousand objects with twenty fields each, and a chain a million. msgspec checks types and
-ranges of such lists while it parses them, which is several times as fast as `json_codec` is field by field. What it does
-not take, for whatever reason, is left to `json_codec`, which alone refuses documents and tells why: nothing is accepted
+ranges of such lists while it parses them, several times as fast as `json_codec` does field by field. What it does not
+take, for whatever reason, is left to `json_codec`, which alone refuses documents and tells why: nothing is accepted
 here that isn't there, with the same value.
 """
 
