@@ -519,7 +519,7 @@ def _load_by_key(document: object, where: str) -> dict[PartitionKey, Any]:
             try:
                 values[PartitionKey(topic_id, partition_number(partition))] = value
             except ValueError as error:
-                raise DamagedError(f"{where}: {error}", code="TDM-A023") from error
+                raise DamagedError(f"{where}: {partition!r} is not a partition number", code="TDM-A023") from error
     return values
 
 

@@ -42,7 +42,9 @@ _RECORD_HASH: Final = re.compile(r"[0-9a-f]{12}", re.ASCII)
 _HASH_KEY: Final = re.compile(r"[0-9a-f]{8}", re.ASCII)
 _PARTITION: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 _PARTITIONS: Final = 1 << 16
-"""Partitions whose keys are shared by the parts and positions that name them: one for each of them takes 150 bytes."""
+"""Partitions whose keys are shared by the parts and positions that name them: a key for each would take 130 bytes."""
+_LONGEST_TOPIC: Final = 249
+"""Longer topic ids are not Kafka's, and are not kept: 65,536 long ones of forged entries would fill the memory."""
 
 
 class _PartForm(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
@@ -156,11 +158,15 @@ def typed_position(document: object) -> Position | None:
 _shared_key = lru_cache(_PARTITIONS)(PartitionKey)
 
 
+def _key(topic_id: str, partition: int) -> PartitionKey:
+    return (_shared_key if len(topic_id) <= _LONGEST_TOPIC else PartitionKey)(topic_id, partition)
+
+
 @lru_cache(_PARTITIONS)
 def partition_number(name: str) -> int:
     """Return the partition that a JSON object's field names; ValueError if it is no number as Tandem writes it."""
     if not _PARTITION.fullmatch(name):
-        raise ValueError(f"{name!r} is not a partition number")
+        raise ValueError(name)
     return int(name)
 
 
@@ -177,7 +183,7 @@ def _object(form: _ObjectForm) -> StoredObject:
 
 def _part(form: _PartForm, size: int) -> Part:
     return Part(
-        key=_shared_key(form.topic_id, form.partition),
+        key=_key(form.topic_id, form.partition),
         first=form.first,
         last=form.last,
         records=form.records,
@@ -196,7 +202,7 @@ def _part(form: _PartForm, size: int) -> Part:
 
 def _positions(form: _Positions) -> dict[PartitionKey, Position]:
     return {
-        _shared_key(topic_id, partition_number(name)): _position(position)
+        _key(topic_id, partition_number(name)): _position(position)
         for topic_id, partitions in form.items()
         for name, position in partitions.items()
     }

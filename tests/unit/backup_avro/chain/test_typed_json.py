@@ -27,7 +27,7 @@ STORED = [
     for path in sorted([*GOLDEN.glob("chain/[0-9]*.json"), *GOLDEN.glob("chain-swept/[0-9]*.json")])
 ]
 ENVELOPE = {"chunk_size": 65536, "data_key": "00" * 26 + "AA==", "key_id": "0123456789abcdef", "wrapping_key": "AAAA"}
-OBJECT = {
+OBJECT: dict[str, Any] = {
     "bytes": 900,
     "envelope": ENVELOPE,
     "journal": True,
@@ -255,6 +255,18 @@ def test_parts_of_a_partition_share_its_key() -> None:
     assert one is not None
     assert two is not None
     assert one.parts[0].key is two.parts[0].key
+
+
+def test_topic_ids_that_no_topic_has_are_not_kept() -> None:
+    """Forged entries may name many long ones."""
+    [part] = OBJECT["parts"]
+    for length, kept in ((249, True), (250, False)):
+        document = {**OBJECT, "parts": [{**part, "topic_id": "t" * length}]}
+        one, two = (typed_object(document) for _ in range(2))
+        assert one is not None
+        assert two is not None
+        assert one == two
+        assert (one.parts[0].key is two.parts[0].key) is kept
 
 
 @pytest.mark.parametrize("kind", [Part, StoredObject, Position])
