@@ -38,4 +38,28 @@ MISTAKES: tuple[Mistake, ...] = (
         old='        """Raise StoreUnfitError."""\n',
         new='        """Raise StoreUnfitError."""\n        if prefix:\n            return iter(())\n',
     ),
+    Mistake(
+        name="typed entries: a count may be negative",
+        file="avro/tandem/backup_avro/chain/typed_json.py",
+        old="_Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]\n",
+        new="_Count = _Int\n",
+    ),
+    Mistake(
+        name="typed entries: an unknown field of a part is left out",
+        file="avro/tandem/backup_avro/chain/typed_json.py",
+        old="class _PartForm(Struct, frozen=True, gc=False, forbid_unknown_fields=True):\n",
+        new="class _PartForm(Struct, frozen=True, gc=False):\n",
+    ),
+    Mistake(
+        name="typed entries: the usual form is not recognized",
+        file="avro/tandem/backup_avro/chain/typed_json.py",
+        old='_OTHERS: Final = ("v", "enc", *(',
+        new='_OTHERS: Final = ("v", *(',
+    ),
+    Mistake(
+        name="the hash of a plan is of other bytes than before",
+        file="spark_jobs/tandem/spark_jobs/restore/plan/plan.py",
+        old='            yield ("," if place else "") + _json(partition)\n',
+        new='            yield ("," if place > 1 else "") + _json(partition)\n',
+    ),
 )

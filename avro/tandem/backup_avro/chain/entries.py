@@ -11,10 +11,12 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, make_dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
+
+from msgspec import Struct
 
 from tandem.backup_avro.chain.integers import number_in
 from tandem.backup_avro.record.envelope import ChunkRange, Envelope
@@ -39,6 +41,21 @@ class EntryKind(StrEnum):
     SNAPSHOT = "SNAPSHOT"
 
 
+class CompactValue(Struct, frozen=True, kw_only=True, gc=False):
+    """A frozen value of which a chain has millions: a msgspec Struct, which `dataclasses` takes for a dataclass.
+
+    It is made several times as fast as a frozen dataclass, and the garbage collector does not track it: 16 bytes less,
+    and nothing to traverse. So its fields hold immutable values alone, which can't refer back to it.
+    """
+
+    def __init_subclass__(cls) -> None:
+        """Describe the fields for `dataclasses.replace` and `fields`."""
+        super().__init_subclass__()
+        hints = cls.__annotations__
+        described = make_dataclass(cls.__name__, [(name, hint, field(kw_only=True)) for name, hint in hints.items()])
+        cls.__dataclass_fields__ = {one.name: one for one in fields(described)}
+
+
 class PartitionKey(NamedTuple):
     """A partition of one topic id: a topic that is deleted and created anew has another. The claim names the cluster.
 
@@ -49,8 +66,7 @@ class PartitionKey(NamedTuple):
     partition: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class Part(CompactValue, frozen=True, kw_only=True, gc=False):
     """One partition's records in a data object: bytes [start, end) are whole Avro blocks of this partition alone.
 
     `scan` is the number of the scan attempt that read them (see `Base`), None if the tail did. `sha256` is the hash of
@@ -107,8 +123,7 @@ def codecs_of(parts: Iterable[Part]) -> int:
     return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredObject:
+class StoredObject(CompactValue, frozen=True, kw_only=True, gc=False):
     """A data object; `parts` are in (topic, partition, offset) order. A journal holds many partitions, others one.
 
     `bytes` and `sha256` are of the stored bytes, which are encrypted if there is an `envelope`.
@@ -146,8 +161,7 @@ class StoredObject:
         return self.envelope.chunk_range(self.bytes, start, end)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Base:
+class Base(CompactValue, frozen=True, kw_only=True, gc=False):
     """The progress of a generation's scan (its first reading of a log) of one partition: the offsets [start, end).
 
     Ranges are read from high to low, each by a numbered attempt. `done` are the ranges whose attempt succeeded,
@@ -194,8 +208,7 @@ class RecordHash(NamedTuple):
     key: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Position:
+class Position(CompactValue, frozen=True, kw_only=True, gc=False):
     """How far a partition has been read: `offset` is the next one to read (tail), `epoch` that of the last batch read.
 
     `head_at` is the last moment at which the position was the log's end, as of the entry that names the position

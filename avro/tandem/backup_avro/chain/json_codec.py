@@ -14,7 +14,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
@@ -33,15 +32,23 @@ from tandem.backup_avro.chain.entries import (
     Part,
     PartitionKey,
     Position,
-    RecordHash,
     StoredObject,
     Taint,
     Topic,
     from_iso,
     iso,
 )
-from tandem.backup_avro.chain.envelope_codec import dump_envelope, load_envelope
 from tandem.backup_avro.chain.integers import is_int64, is_moment
+from tandem.backup_avro.chain.typed_json import (
+    dump_envelope,
+    dump_position,
+    load_envelope,
+    load_hash,
+    partition_number,
+    typed_entry,
+    typed_object,
+    typed_position,
+)
 from tandem.backup_avro.errors import DamagedError, NewerFormatError, OversizeError
 from tandem.backup_avro.record.compression import gunzip, gzip
 
@@ -57,9 +64,6 @@ _TO_OBJECTS = 3
 _NEWER = "use a newer release"
 _FOREIGN = "no release writes that: find the process that writes to the bucket"
 _BRING_BACK = "bring the object back from the bucket's versions or a replica"
-_RECORD_HASH = re.compile(r"[0-9a-f]{12}", re.ASCII)
-_HASH_KEY = re.compile(r"[0-9a-f]{8}", re.ASCII)
-_PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -271,34 +275,7 @@ def _dump_part(part: Part) -> JsonObject:
 
 def dump_positions(positions: dict[PartitionKey, Position]) -> JsonObject:
     """Return the JSON form of positions: topic id, then partition number, then the position."""
-    return dump_offsets({key: _dump_position(position) for key, position in positions.items()})
-
-
-def _dump_position(position: Position) -> JsonObject:
-    base = position.base
-    document: JsonObject = {"start": base.start, "end": base.end, "leader": base.leader, "floor": base.floor}
-    document["attempts"] = base.attempts
-    document["done"] = [list(item) for item in base.done]
-    if base.open:
-        document["open"] = [list(item) for item in base.open]
-    if base.void:
-        document["void"] = list(base.void)
-    if base.done_at is not None:
-        document["done_at"] = base.done_at
-    if base.epoch >= 0:
-        document["epoch"] = base.epoch
-    written: JsonObject = {
-        "offset": position.offset,
-        "epoch": position.epoch,
-        "head_at": position.head_at,
-        "log_start": position.log_start,
-        "base": document,
-    }
-    if position.skew is not None:
-        written["skew"] = position.skew
-    if position.hashes:
-        written["hashes"] = [[one.offset, one.sha256, *([one.key] if one.key else [])] for one in position.hashes]
-    return written
+    return dump_offsets({key: dump_position(position) for key, position in positions.items()})
 
 
 def dump_topic(topic: Topic) -> JsonObject:
@@ -397,6 +374,11 @@ class Fields:
                 canonical(document)
             except UnicodeEncodeError as error:
                 raise DamagedError(f"{where}: it holds an unpaired surrogate", code="TDM-A015") from error
+        return cls.of_document(document, where)
+
+    @classmethod
+    def of_document(cls, document: object, where: str) -> Self:
+        """Check the version fields of a document."""
         fields = cls(document, where)
         version = fields.take_field("v", int)
         if version != VERSION:
@@ -425,7 +407,9 @@ def decode_claim(data: bytes, where: str) -> Claim:
 
 def decode_entry(data: bytes, where: str) -> Entry:
     """Parse a chain entry, packed or not. DamagedError names `where`. `Generation.apply` checks the links."""
-    fields = Fields.of_stored(data, where, ENTRY_JSON)
+    plain = unpack(data, where, ENTRY_JSON)
+    typed = typed_entry(plain)
+    fields = Fields.of_bytes(plain, where) if typed is None else Fields.of_document(typed.others, where)
     kind_name = fields.take_field("kind", str)
     if kind_name not in EntryKind.__members__:
         raise NewerFormatError(f"{where}: unknown kind {kind_name}", code="TDM-A018", remedy=_NEWER)
@@ -439,14 +423,18 @@ def decode_entry(data: bytes, where: str) -> Entry:
         incarnation=fields.take_field("incarnation", str),
         at=_at(fields.take_field("at", str), where),
         snapshot=fields.count("snapshot"),
-        objects=tuple(load_object(item, where) for item in fields.take_field("objects", list, ())),
+        objects=typed.objects
+        if typed is not None
+        else tuple(load_object(item, where) for item in fields.take_field("objects", list, ())),
         replaced=tuple(_text(item, where) for item in fields.take_field("replaced", list, ())),
         deleted=tuple(_text(item, where) for item in fields.take_field("deleted", list, ())),
         horizon=None if horizon is None else load_horizon(horizon, where),
         since=fields.take_field("since", int, None),
         fence=fields.take_field("fence", bool, False),
         erased=load_erased(fields.take_field("erased", dict, {}), where),
-        positions=load_positions(fields.take_field("positions", dict, {}), where),
+        positions=typed.positions
+        if typed is not None
+        else load_positions(fields.take_field("positions", dict, {}), where),
         head_at=fields.moment("head_at", None),
         skew=fields.take_field("skew", int, None),
         topics=tuple(load_topic(item, where) for item in fields.take_field("topics", list, ())),
@@ -476,6 +464,9 @@ def _at(text: str, where: str) -> int:
 
 def load_object(document: object, where: str) -> StoredObject:
     """Parse the JSON form of a data object."""
+    typed = typed_object(document)
+    if typed is not None:
+        return typed
     fields = Fields(document, f"{where}: object")
     envelope = fields.take_field("envelope", dict, None)
     item = StoredObject(
@@ -525,9 +516,10 @@ def _load_by_key(document: object, where: str) -> dict[PartitionKey, Any]:
         if not isinstance(partitions, dict):
             raise DamagedError(f"{where}: {topic_id}: a JSON object was expected", code="TDM-A022")
         for partition, value in partitions.items():
-            if not _PARTITION.fullmatch(partition):
-                raise DamagedError(f"{where}: {partition!r} is not a partition number", code="TDM-A023")
-            values[PartitionKey(topic_id, int(partition))] = value
+            try:
+                values[PartitionKey(topic_id, partition_number(partition))] = value
+            except ValueError as error:
+                raise DamagedError(f"{where}: {partition!r} is not a partition number", code="TDM-A023") from error
     return values
 
 
@@ -545,6 +537,9 @@ def load_positions(document: object, where: str) -> dict[PartitionKey, Position]
 
 
 def _load_position(document: object, where: str) -> Position:
+    typed = typed_position(document)
+    if typed is not None:
+        return typed
     fields = Fields(document, f"{where}: position")
     inner = Fields(fields.take_field("base", dict), f"{where}: base")
     base = Base(
@@ -567,22 +562,10 @@ def _load_position(document: object, where: str) -> Position:
         log_start=fields.take_field("log_start", int),
         base=base,
         skew=fields.take_field("skew", int, None),
-        hashes=tuple(_load_hash(item, where) for item in fields.take_field("hashes", list, ())),
+        hashes=tuple(load_hash(item, where) for item in fields.take_field("hashes", list, ())),
     )
     fields.refuse_other_fields()
     return position
-
-
-def _load_hash(document: object, where: str) -> RecordHash:
-    match document:
-        case [offset, str(sha256)] if is_int64(offset) and _RECORD_HASH.fullmatch(sha256):
-            return RecordHash(offset, sha256)
-        case [offset, str(sha256), str(key)] if (
-            is_int64(offset) and _RECORD_HASH.fullmatch(sha256) and _HASH_KEY.fullmatch(key)
-        ):
-            return RecordHash(offset, sha256, key)
-        case _:
-            raise DamagedError(f"{where}: {document!r} is not the hash of a record", code="TDM-A024")
 
 
 def load_ints(values: object, length: int | None, where: str) -> tuple[int, ...]:

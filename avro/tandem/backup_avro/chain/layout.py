@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import lru_cache
 
 from tandem.backup_avro.errors import ConfigError, DamagedError
 
@@ -178,8 +179,9 @@ def result_prefix(pair: str, kind: str) -> str:
     return f"{results_prefix(pair)}{kind}-"
 
 
+@lru_cache(64)
 def data_prefix(pair: str, instance: str, generation: int) -> str:
-    """Return the folder of everything that a generation stores besides its chain."""
+    """Return the folder of everything that a generation stores besides its chain. Each of its objects is held to it."""
     return f"{pair}/{instance}/generation={generation:08d}/"
 
 

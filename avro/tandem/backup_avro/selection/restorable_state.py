@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from tandem.backup_avro.chain.entries import Opening, Part, PartitionKey, StoredObject, Topic
+from tandem.backup_avro.chain.entries import CompactValue, Opening, Part, PartitionKey, StoredObject, Topic
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import ConfigError, RefusedError
 from tandem.backup_avro.selection.coverage import common_offset, cut_off, only_compacts
@@ -16,8 +16,7 @@ Parts = dict[PartitionKey, list[tuple[StoredObject, Part]]]
 """The live parts of each partition, with their objects."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Slice:
+class Slice(CompactValue, frozen=True, kw_only=True, gc=False):
     """The records with offsets in [low, high) of one part of one data object.
 
     `opening` is its generation's, which determines the headers of all its objects; None for a connector's file.

@@ -514,32 +514,31 @@ def _restored(plans: Sequence[TopicPlan], advice: str) -> str:
 
 
 def _hash(pair: str, selection: Selection, plans: Iterable[TopicPlan], ready: ReadyState | None) -> str:
-    document = {
-        **({} if ready is None else {"reading": ready.reading}),
-        "v": _HASH_VERSION,
-        "pair": pair,
-        "generation": selection.generation,
-        "seq": selection.seq,
-        "topics": [
-            {
-                "id": plan.source.topic_id,
-                "target": plan.target,
-                "partitions": [
-                    {
-                        "partition": item.key.partition,
-                        "end": item.end,
-                        "slices": [
-                            [piece.item.sha256, piece.part.start, piece.part.end, piece.low, piece.high]
-                            for piece in item.slices
-                        ],
-                    }
-                    for item in plan.partitions
-                ],
-            }
-            for plan in plans
-        ],
-    }
-    return hashlib.sha256(json.dumps(document, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    digest = hashlib.sha256()
+    for piece in _hashed(pair, selection, plans, ready):
+        digest.update(piece.encode())
+    return digest.hexdigest()
+
+
+def _hashed(pair: str, selection: Selection, plans: Iterable[TopicPlan], ready: ReadyState | None) -> Iterator[str]:
+    """Yield the canonical JSON of what a plan is identified by, one partition at a time: it names each object."""
+    frame = {"generation": selection.generation, "pair": pair, "seq": selection.seq}
+    frame |= {} if ready is None else {"reading": ready.reading}
+    yield "{" + "".join(f"{_json(name)}:{_json(value)}," for name, value in sorted(frame.items())) + '"topics":['
+    for number, plan in enumerate(plans):
+        yield ("," if number else "") + f'{{"id":{_json(plan.source.topic_id)},"partitions":['
+        for place, item in enumerate(plan.partitions):
+            slices = [
+                [piece.item.sha256, piece.part.start, piece.part.end, piece.low, piece.high] for piece in item.slices
+            ]
+            partition = {"partition": item.key.partition, "end": item.end, "slices": slices}
+            yield ("," if place else "") + _json(partition)
+        yield f'],"target":{_json(plan.target)}}}'
+    yield f'],"v":{_HASH_VERSION}}}'
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 #: The prefix of the transactional ids of all restores.

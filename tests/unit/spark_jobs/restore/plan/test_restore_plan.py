@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 from collections.abc import Mapping
@@ -98,6 +99,32 @@ def test_the_hash_is_that_of_what_is_written(store: ObjectStore) -> None:
     backup.commit(records("orders", 0, range(40, 50)))
     others.append(_planned(store))
     assert len({first.hash, *(plan.hash for plan in others)}) == 4
+
+
+def test_the_hash_of_a_plan_is_that_of_one_document(store: ObjectStore) -> None:
+    """Plans that earlier releases made are found again: the bytes hashed are those of the whole document at once."""
+    _backup(store, TopicSpec("orders", partitions=3), TopicSpec("prices"))
+    plan = _planned(store, TopicNaming(suffix=".x"))
+    topics = [
+        {
+            "id": topic.source.topic_id,
+            "target": topic.target,
+            "partitions": [
+                {
+                    "partition": item.key.partition,
+                    "end": item.end,
+                    "slices": [
+                        [one.item.sha256, one.part.start, one.part.end, one.low, one.high] for one in item.slices
+                    ],
+                }
+                for item in topic.partitions
+            ],
+        }
+        for topic in plan.topics
+    ]
+    document = {"v": 1, "pair": PAIR, "generation": 1, "seq": plan.basis[1], "topics": topics}
+    data = json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
+    assert plan.hash == hashlib.sha256(data).hexdigest()
 
 
 def test_a_plan_is_made_again_from_its_basis(store: ObjectStore) -> None:
