@@ -83,7 +83,7 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "Hand over": ("rotate", "failover", "switchover", "reinit", "pause", "resume"),
     "Restore": ("restore", "rewind", "export", "drill", "checkpoint"),
     "Maintain": ("verify", "retention", "erase", "release", "catch-up", "keys"),
-    "Set up": ("run", "config", "policy", "signing-key", "sandbox", "demo"),
+    "Set up": ("run", "config", "policy", "signing-key", "sandbox", "demo", "version"),
 }
 # Alternative names of commands that people know from other products.
 ALIASES: Final[Mapping[str, str]] = {"switchover": "failover"}

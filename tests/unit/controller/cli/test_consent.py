@@ -62,7 +62,7 @@ NEITHER: Final = {
         "policy bucket",
     ),
     *("policy kafka", "signing-key generate", "signing-key show", "config validate", "config show", "config schema"),
-    *("sandbox up", "sandbox down", "sandbox status", "demo"),
+    *("sandbox up", "sandbox down", "sandbox status", "demo", "version"),
 }
 #: Commands that ask instances for something, and follow it.
 FOLLOWS: Final = {"rotate", "failover", "switchover", "reinit", "checkpoint create"}
