@@ -190,15 +190,22 @@ def test_only_a_copy_that_nobody_can_speak_for_excuses_a_taint(monkeypatch: pyte
 
 
 def test_memory_is_given_back_twice_a_turn() -> None:
-    """When a generation is complete, and when one has been cleared: not at each try, which may be every second."""
+    """When a generation is complete, and when one has been cleared: not at each try, which may be every second.
+
+    In the histories 1, 39 and 43 COMPLETE is tried several times.
+    """
     look = (
         "from simulation.__main__ import play\n"
+        "from tandem.controller.instance.act import InstanceTasks\n"
         "world.wire()\n"
-        "for seed in (4, 11, 26, 29, 32):\n"
+        "real, cleared = InstanceTasks.clear, []\n"
+        "InstanceTasks.clear = lambda *a, **k: (real(*a, **k), cleared.append(a))[0]\n"
+        "for seed in (1, 4, 29, 39, 43):\n"
+        "    cleared.clear()\n"
         "    outcome = play(seed, verbose=True)\n"
-        "    given, told = outcome.counts.get('memory given back', 0), '\\n'.join(outcome.lines)\n"
-        "    complete, cleared = told.count(' complete generation='), told.count(' cleared generation=')\n"
-        "    assert 2 <= complete <= given <= complete + cleared, f'seed {seed}: {given}, {complete} and {cleared}'\n"
+        "    complete = sum(' complete generation=' in line for line in outcome.lines)\n"
+        "    given = outcome.counts['memory given back']\n"
+        "    assert given == complete + len(cleared) > 0, f'seed {seed}: {given}, {complete} and {len(cleared)}'\n"
     )
     found = run("--seeds", "1", code=look)
     assert found.returncode == 0, found.stdout + found.stderr
