@@ -49,6 +49,7 @@ kafka: {{bootstrap.servers: '{brokers}'}}
 store: {{root: '{root}', endpoint_url: '{endpoint}', addressing_style: path}}
 flush: {{interval: 1s}}
 coordination: {{replication_factor: 1, heartbeat_interval: 500ms}}
+liveness: {{timeout: 15s}}
 groups: {{interval: 1s}}
 recovery: {{window: 1d}}
 """
