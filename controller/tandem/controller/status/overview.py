@@ -368,7 +368,7 @@ def generation_status(seen: PairView, generation: Generation) -> GenerationStatu
         tombstones=sum(part.tombstones for _, part in parts),
         objects=len(generation.objects),
         bytes=sum(item.bytes for item in generation.objects.values()),
-        lag=_sum(position.lag for position in positions),
+        lag=sum_known(position.lag for position in positions),
         window=window_of(generation, now=seen.at),
         positions=positions,
     )
@@ -429,7 +429,8 @@ def _end(seen: PairView, key: PartitionKey, name: str) -> LogEnd | None:
     return seen.brokers.ends.get((name, key.partition))
 
 
-def _sum(lags: Iterable[int | None]) -> int | None:
+def sum_known(lags: Iterable[int | None]) -> int | None:
+    """Return the sum of the lags that are known, None if none is."""
     known = [lag for lag in lags if lag is not None]
     return sum(known) if known else None
 
@@ -597,7 +598,7 @@ def _restore(seen: PairView) -> RestoreStatus | None:
         generation=base.number,
         instance=base.instance,
         window=window,
-        lag=_sum(lags),
+        lag=sum_known(lags),
         tainted=bool(base.taints),
     )
 

@@ -8,7 +8,7 @@ and has no place for an error.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
@@ -16,6 +16,7 @@ import typer
 from tandem.controller.process.timed_call import TimedCall
 
 if TYPE_CHECKING:
+    from tandem.backup_avro.chain.generation import Generation
     from tandem.controller.config import Config
     from tandem.sink.store import ObjectStore
 
@@ -43,7 +44,7 @@ def generation_numbers(context: typer.Context, incomplete: str) -> list[str]:
 
 def generations_and_topics(context: typer.Context, incomplete: str) -> list[str]:
     """Return what `tandem describe` describes."""
-    return _offered(context, incomplete, lambda store, pair: [*_generations(store, pair), *_topics(store, pair)])
+    return _offered(context, incomplete, _generations_and_topics)
 
 
 def _offered(context: typer.Context, incomplete: str, names: _Names) -> list[str]:
@@ -76,17 +77,30 @@ def _read(settings: Config, names: _Names) -> list[str]:
         store.close()
 
 
-def _topics(store: ObjectStore, pair: str) -> Iterable[str]:
+def _chains(store: ObjectStore, pair: str) -> Sequence[Generation]:
     from tandem.sink.store.chain.chain_reader import ChainReader  # noqa: PLC0415 - as above
 
-    found = ChainReader(store, pair).refresh(tolerant=True)
-    return sorted({topic.name for generation in found for topic in generation.topics.values()})
+    return ChainReader(store, pair).refresh(tolerant=True)
+
+
+def _topics(store: ObjectStore, pair: str) -> Iterable[str]:
+    return _topics_of(_chains(store, pair))
 
 
 def _generations(store: ObjectStore, pair: str) -> Iterable[str]:
-    from tandem.sink.store.chain.chain_reader import ChainReader  # noqa: PLC0415 - as above
+    return _numbers_of(_chains(store, pair))
 
-    found = ChainReader(store, pair).refresh(tolerant=True)
+
+def _generations_and_topics(store: ObjectStore, pair: str) -> Iterable[str]:
+    found = _chains(store, pair)
+    return [*_numbers_of(found), *_topics_of(found)]
+
+
+def _topics_of(found: Sequence[Generation]) -> list[str]:
+    return sorted({topic.name for generation in found for topic in generation.topics.values()})
+
+
+def _numbers_of(found: Sequence[Generation]) -> list[str]:
     return [str(generation.number) for generation in reversed(found)]
 
 

@@ -148,14 +148,15 @@ def content(
     `config` is the configuration file to name in the commands on the page; None: the commands find it by themselves.
     """
     active = _active(found)
+    trends = trends or Trends()
     runs = () if ran is None else tuple(_run(kind, one) for kind, one in ran.items())
     return Content(
         pair=found.pair,
         me=me,
         found=found,
-        tiles=tuple(_tiles(found, active, trends or Trends())),
+        tiles=tuple(_tiles(found, active, trends)),
         timeline=timeline(turns, [one.instance for one in found.instances], found.at, silent_since=_silent(found)),
-        catch_ups=dict(_catch_ups(found, trends or Trends())),
+        catch_ups=dict(_catch_ups(found, trends)),
         points=tuple(
             replace(one, command=one.command and _called(one.command, config)) for one in found.restore_points
         ),

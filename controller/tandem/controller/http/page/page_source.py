@@ -87,7 +87,7 @@ class PageSource:
         past = BackgroundHistory(self._store, self._config.pair, lambda: look().store)
         self._past = CachedCall(past.step, interval_s=_PAST_S, linger_s=_LINGER_S)
         self._look = look
-        self._trends.start(lambda: pair_view(look()))
+        self._trends.start(lambda: pair_view(look()), self._me)
 
     @property
     def pages(self) -> Mapping[str, Callable[[str], HttpAnswer]]:

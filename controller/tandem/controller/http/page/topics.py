@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 from urllib.parse import parse_qs
 
 from tandem.controller.http.page.content import ROWS, Content, Partitions, margin_of, worst_partitions
-from tandem.controller.status.overview import PositionStatus
+from tandem.controller.status.overview import PositionStatus, sum_known
 
 _LONGEST: Final = 249
 """The most characters that a topic's name has; a longer search finds nothing."""
@@ -81,16 +81,11 @@ def _row(topic: str, positions: Sequence[PositionStatus]) -> TopicRow:
         topic=topic,
         partitions=len(positions),
         read_through=sum(one.complete for one in positions),
-        lag=_sum(one.lag for one in positions),
+        lag=sum_known(one.lag for one in positions),
         held_back=sum(one.held_back for one in positions),
         margin_s=min(margins, default=None),
         wrong=sum(one.tainted_from is not None or margin_of(one) <= 0 for one in positions),
     )
-
-
-def _sum(values: Iterable[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
 
 
 def _worst_first(one: TopicRow) -> tuple[object, ...]:

@@ -12,6 +12,7 @@ from typing import Final
 import structlog
 
 from tandem.controller.cli.output.output import duration, size
+from tandem.controller.metrics.instance_metrics import BackupMetricsCache
 from tandem.controller.status.pair_view import PairView
 
 _LOG = structlog.get_logger()
@@ -47,8 +48,8 @@ class TrendLine:
     told: str
 
 
-def figures_of(seen: PairView, at_mono: float) -> Figures:
-    """Return the figures of a view."""
+def figures_of(seen: PairView, at_mono: float, backups: BackupMetricsCache) -> Figures:
+    """Return the figures of a view. `backups` adds the objects up, which may be many, only where a chain has grown."""
     lag, to_read = None, {}
     for name in seen.instances:
         heard = seen.last_heard(name)
@@ -59,8 +60,7 @@ def figures_of(seen: PairView, at_mono: float) -> Figures:
             lag = said.lag
         if said.generation is not None and said.base_remaining:
             to_read[name, said.generation] = said.base_remaining
-    stored = sum(item.bytes for generation in seen.generations for item in generation.objects.values())
-    return Figures(at_mono=at_mono, lag=lag, stored=stored, to_read=to_read)
+    return Figures(at_mono=at_mono, lag=lag, stored=backups.of(seen).stored_bytes, to_read=to_read)
 
 
 class Trends:
@@ -71,9 +71,9 @@ class Trends:
         self._lock = threading.Lock()
         self._stopped = threading.Event()
 
-    def start(self, look: Callable[[], PairView | None]) -> None:
-        """Start to sample what `look` returns; None is no sample."""
-        threading.Thread(target=self._run, args=(look,), name="trends", daemon=True).start()
+    def start(self, look: Callable[[], PairView | None], instance: str) -> None:
+        """Start to sample what `look` of this instance returns; None is no sample."""
+        threading.Thread(target=self._run, args=(look, instance), name="trends", daemon=True).start()
 
     def stop(self) -> None:
         """Have the thread end."""
@@ -107,12 +107,13 @@ class Trends:
         with self._lock:
             return list(self._samples)
 
-    def _run(self, look: Callable[[], PairView | None]) -> None:
+    def _run(self, look: Callable[[], PairView | None], instance: str) -> None:
+        backups = BackupMetricsCache(instance)
         while not self._stopped.is_set():
             try:
                 seen = look()
                 if seen is not None:
-                    self.add(figures_of(seen, time.monotonic()))
+                    self.add(figures_of(seen, time.monotonic(), backups))
             except Exception as error:  # noqa: BLE001 (a figure is missing then, the page comes all the same)
                 _LOG.debug("no figures for the page", error=error)
             self._stopped.wait(INTERVAL_S)

@@ -13,6 +13,7 @@ from support.pipeline.doubles import MemoryStore
 
 from tandem.controller.http.page import trends as trends_module
 from tandem.controller.http.page.trends import Figures, Trends, figures_of
+from tandem.controller.metrics.instance_metrics import BackupMetricsCache
 from tandem.controller.status.pair_view import PairView
 from tandem.sink.store.chain.chain_writer import now_ms
 
@@ -29,10 +30,10 @@ def test_figures_of_a_pair() -> None:
     builds = {"base_remaining": "700"}
     builder = message(instance="b", at=at, state="Catch-up", generation=2, lag_records=9, details=builds)
     seen = sight(store, listener=listening(active, builder), topics=[ORDERS])
-    found = figures_of(seen, 5.0)
+    found = figures_of(seen, 5.0, BackupMetricsCache("a"))
     assert (found.at_mono, found.lag, dict(found.to_read)) == (5.0, 3, {("b", 2): 700})
     assert found.stored == sum(item.bytes for one in seen.generations for item in one.objects.values()) > 0
-    alone = figures_of(sight(store, listener=listening(builder), topics=[ORDERS]), 6.0)
+    alone = figures_of(sight(store, listener=listening(builder), topics=[ORDERS]), 6.0, BackupMetricsCache("a"))
     assert alone.lag is None, "no Active is heard"
 
 
@@ -119,7 +120,7 @@ def test_it_samples_until_it_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None
             raise RuntimeError("no more") from None
 
     trends = Trends()
-    trends.start(look)
+    trends.start(look, "a")
     deadline = time.monotonic() + 20
     while trends.stored() is None:
         assert time.monotonic() < deadline
