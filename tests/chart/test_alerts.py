@@ -56,6 +56,7 @@ SCENES: dict[str, set[str]] = {
 ON_A_STORE = {
     "TandemChainDamaged",
     "TandemInstanceNotReady",
+    "TandemKeyMissing",
     "TandemKeysVanished",
     "TandemLossSigns",
     "TandemRecoveryWindowShort",
@@ -223,6 +224,18 @@ def test_topics_may_have_lost_records(watched: Watched, quick: Path) -> None:
     watched.page.look = lambda: replace(plain(), loss_signs=())
     watched.seconds(6)
     ask(quick, watched.history, {"TandemLossSigns": Moments(before=4, fires=10, after=16)})
+
+
+def test_a_key_is_taken_out_of_the_configuration(watched: Watched, quick: Path) -> None:
+    """By mistake, and named again; both with a restart."""
+    plain = watched.page.look
+    watched.page.look = lambda: replace(plain(), missing_keys=0)
+    watched.seconds(5)
+    watched.page.look = lambda: replace(plain(), missing_keys=1)
+    watched.seconds(6)
+    watched.page.look = lambda: replace(plain(), missing_keys=0)
+    watched.seconds(6)
+    ask(quick, watched.history, {"TandemKeyMissing": Moments(before=4, fires=10, after=16)})
 
 
 def test_an_instance_waits_at_its_start(watched: Watched, quick: Path) -> None:

@@ -75,7 +75,7 @@ _TEXTS: Final = (
 )
 _DETAILS: Final = (
     *("phase", "error", "base_remaining", "reason", "held", "transcoder", "trouble", "store", "failing"),
-    *("head_sha256", "root", "topics", "objects_lost", "objects_lost_of", "rolled_back", "trouble"),
+    *("head_sha256", "root", "topics", "objects_lost", "objects_lost_of", "keys_missing", "rolled_back"),
 )
 _SETTINGS: Final = ("delete.retention.ms", "delete.retention.ms", "retention.ms", "cleanup.policy", "max.message.bytes")
 _VALUES: Final = (

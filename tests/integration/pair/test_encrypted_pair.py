@@ -95,8 +95,16 @@ def test_rotated_merged_swept_and_restored(
     assert instance.said("encrypted", key=first)
     assert instance.terminate() == 0
 
+    # A key is forgotten when it is changed: the pair goes on, and says that nothing of before could be restored.
+    pair.settings["encryption"] = {"key_file": str(second_file)}
+    instance = pair.start("a", first="a")
+    faults = pair.wait("it is said", lambda: [p for p in pair.status()["problems"] if p["fault"] == "key missing"])
+    assert f"key {first}, which " in faults[0]["message"]
+    assert instance.terminate() == 0
+
     pair.settings["encryption"] = {"key_file": str(second_file), "decrypt_key_files": [str(first_file)]}
     instance = pair.start("a", first="a")
+    pair.wait("all is well", lambda: not [p for p in pair.status()["problems"] if p["fault"] == "key missing"])
     write(6)
     assert second in ids_of(pair)
     for _ in range(20):

@@ -37,7 +37,8 @@ class Heartbeat:
     are the newest signs that topics may have lost records, as many as fit.
 
     Texts for people, None if all is well: `store`, `brokers`, `rolled_back` (entries that were published and are not in
-    the store), `objects_lost` (of the generations `objects_lost_of`) and `failing` (duties that fail repeatedly).
+    the store), `objects_lost` (of the generations `objects_lost_of`), `keys_missing` (for encrypted objects) and
+    `failing` (duties that fail repeatedly).
     `vanished` are keys that logs lost, by the generation that has them, as found before it is to be cleared.
     """
 
@@ -61,6 +62,7 @@ class Heartbeat:
     rolled_back: str | None = None
     objects_lost: str | None = None
     objects_lost_of: frozenset[int] = frozenset()
+    keys_missing: str | None = None
     failing: str | None = None
     loss_signs: tuple[LossSign, ...] = ()
     vanished: tuple[tuple[int, KeptLoss], ...] = ()
@@ -76,6 +78,7 @@ _TEXTS: Final = (
     "brokers",
     "rolled_back",
     "objects_lost",
+    "keys_missing",
     "failing",
 )
 _NUMBERS: Final = ("partitions", "base_remaining", "records")

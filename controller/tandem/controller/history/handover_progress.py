@@ -17,7 +17,7 @@ from tandem.backup_avro.errors import ConfigError, RefusedError
 from tandem.backup_avro.selection import completion, coverage, moments
 from tandem.backup_avro.selection.coverage import GuardedPartitions
 from tandem.controller.cli.output.output import duration
-from tandem.controller.status.health import chosen, paused, problems, progress, silence
+from tandem.controller.status.health import chosen, paused, problems, progress, rolled_back, silence
 from tandem.controller.status.pair_view import PairView
 
 
@@ -129,7 +129,8 @@ def _how_far(seen: PairView, building: Generation) -> str:
 
 def _warnings(seen: PairView, base: Generation, target: str, *, force: bool) -> tuple[str, ...]:
     pause = paused(seen)
-    found = [] if pause is None else [f"{pause}; this turn is taken in spite of it"]
+    found = [problem.message for problem in rolled_back(seen)]
+    found += [] if pause is None else [f"{pause}; this turn is taken in spite of it"]
     found += [
         f"{asked.instance} asked {asked.target} for generation {asked.generation} "
         f"{duration(seen.since_s(asked.at))} ago, and nobody has claimed it yet: who is asked now goes by this request"

@@ -217,6 +217,10 @@ SECTIONS: Final = (
                 "lost_covers",
                 "Generations of this instance that are kept because what covers them has lost objects in the store.",
             ),
+            _gauge(
+                "missing_keys",
+                "Encryption keys that stored objects need and the instance's configuration does not name.",
+            ),
             _gauge("rotation_due_timestamp_seconds", "When the next turn is due."),
             _gauge(
                 "handover_started_timestamp_seconds",

@@ -78,6 +78,7 @@ class InstanceMetrics:
     backup: BackupMetrics | None = None
     missing_heads: int | None = None
     lost_covers: int | None = None
+    missing_keys: int | None = None
     handover_ms: int | None = None
     loss_signs: Sequence[LossSign] | None = None
 
@@ -164,6 +165,9 @@ def collect_instance_metrics(
         backup=None if known.reason is None or stored is None else backups.of(stored),
         missing_heads=len(known.lost_heads),
         lost_covers=len(known.uncovered),
+        missing_keys=None
+        if known.store is None
+        else len({key for keys in known.store.missing_keys.values() for key in keys}),
         handover_ms=None if known.store is None else known.store.handover_ms,
         loss_signs=None if known.store is None else known.store.loss_signs,
     )

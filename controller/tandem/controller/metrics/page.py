@@ -214,6 +214,8 @@ def samples(seen: InstanceMetrics, *, detail: MetricDetail, now: float) -> Itera
         yield "missing_heads", (), seen.missing_heads
     if seen.lost_covers is not None:
         yield "lost_covers", (), seen.lost_covers
+    if seen.missing_keys is not None:
+        yield "missing_keys", (), seen.missing_keys
     if seen.loss_signs is not None:
         yield from _loss_samples(seen.loss_signs, detail)
     if seen.handover_ms is not None:

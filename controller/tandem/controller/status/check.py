@@ -45,6 +45,7 @@ _CRITICAL: Final = frozenset(
         Fault.CHAIN_DAMAGED,
         Fault.ROLLED_BACK,
         Fault.OBJECTS_LOST,
+        Fault.KEY_MISSING,
         Fault.KEYS_VANISHED,
         Fault.WRONG_CLUSTER,
         Fault.NO_COMPLETE_BACKUP,

@@ -34,6 +34,7 @@ class Fault(StrEnum):
     CHAIN_DAMAGED = "chain damaged"
     ROLLED_BACK = "rolled back"
     OBJECTS_LOST = "objects lost"
+    KEY_MISSING = "key missing"
     KEYS_VANISHED = "keys vanished"
     WRONG_CLUSTER = "wrong cluster"
     NO_COMPLETE_BACKUP = "no complete backup"
@@ -74,8 +75,9 @@ def problems(seen: PairView) -> tuple[Problem, ...]:
     """Return the problems, worst first; none means that all is well as far as the view shows."""
     rules = (
         _damaged,
-        _rolled_back,
+        rolled_back,
         _objects_lost,
+        _key_missing,
         _keys_vanished,
         _wrong_cluster,
         _no_backup,
@@ -125,7 +127,8 @@ def _damaged(seen: PairView) -> Iterator[Problem]:
         )
 
 
-def _rolled_back(seen: PairView) -> Iterator[Problem]:
+def rolled_back(seen: PairView) -> Iterator[Problem]:
+    """Return a problem for each entry that was published, or that this machine has read, and that the store lacks."""
     for head in seen.lost_heads:
         was = seen.published_under.get(head.generation)
         if was is not None and was != seen.root:
@@ -156,6 +159,19 @@ def _objects_lost(seen: PairView) -> Iterator[Problem]:
                 remedy="bring them back from the bucket's versions; else "
                 + _unless_paused(seen, "wait for the next generation, or ask for it with `tandem failover`")
                 + "; find the process that changes the bucket, and take that credential away",
+            )
+
+
+def _key_missing(seen: PairView) -> Iterator[Problem]:
+    for name in seen.instances:
+        said = seen.heartbeat_of_living(name)
+        if said is not None and said.keys_missing is not None:
+            yield Problem(
+                fault=Fault.KEY_MISSING,
+                message=f"{name}: {said.keys_missing}",
+                remedy="these objects can't be restored without it: name it in encryption.decrypt_key_files (or the "
+                "like) of both instances and restart them; `tandem keys` names the generations. If it is lost, "
+                + _unless_paused(seen, "ask for a new generation with `tandem failover`"),
             )
 
 

@@ -38,7 +38,8 @@ class InstanceState:
 
     `role` is None before the process has read store and brokers. `store`, `brokers` and `disagrees` say what is wrong,
     None if nothing is; `rolled_back` are entries that were published and are not in the store. `lost_objects`: which
-    generations are kept because what covers them has lost objects. `failing`: duties that fail again and again.
+    generations are kept because what covers them has lost objects. `keys_missing`: encryption keys that stored objects
+    need and the configuration does not name. `failing`: duties that fail again and again.
     `restored` are topics that a pattern matches and that are not backed up, because a restore created them.
     """
 
@@ -52,6 +53,7 @@ class InstanceState:
     brokers: str | None = None
     rolled_back: tuple[str, ...] = ()
     lost_objects: tuple[str, ...] = ()
+    keys_missing: str | None = None
     failing: tuple[str, ...] = ()
     disagrees: str | None = None
     pause: PauseStatus | None = None
@@ -72,6 +74,7 @@ def instance_state(known: InstanceView) -> InstanceState:
         brokers=known.brokers_trouble,
         rolled_back=tuple(map(str, known.lost_heads)),
         lost_objects=known.lost_covers,
+        keys_missing=known.missing_keys,
         failing=known.troubles,
         disagrees=known.dispute,
         pause=None if known.store is None else pause_status(in_force(known.store.pause, known.at), known.at),

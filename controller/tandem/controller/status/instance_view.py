@@ -19,6 +19,7 @@ from tandem.controller.coordination.agreement import PairTerms
 from tandem.controller.coordination.heartbeat import Heartbeat
 from tandem.controller.coordination.peer_state import PeerState
 from tandem.controller.decision.observation import Policy, Role
+from tandem.controller.status.health import first_names
 from tandem.controller.status.pair_view import Brokers, PairView, view_of_store
 from tandem.controller.watch.guarded_cluster import as_guarded
 from tandem.controller.watch.store_watch import StoreView
@@ -33,6 +34,7 @@ _POSITIONS_IN_HEARTBEAT = 200
 _HELD_IN_HEARTBEAT = 20
 _TROUBLES_IN_HEARTBEAT = 3
 _VANISHED_IN_HEARTBEAT = 20
+_KEYS_IN_HEARTBEAT = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +93,20 @@ class InstanceView:
         """The lost objects, in one sentence without a remedy for each of the generations that are `uncovered`."""
         return tuple(str(error.args[0]) for _, error in sorted(self.uncovered.items()))
 
+    @property
+    def missing_keys(self) -> str | None:
+        """The keys that encrypted objects need and the configuration does not name, in one sentence; None: none."""
+        found = {} if self.store is None else self.store.missing_keys
+        if not found:
+            return None
+        keys = sorted({key_id for missing in found.values() for key_id in missing})
+        objects = sum(count for missing in found.values() for count in missing.values())
+        needing = f"{objects:,} object{'s' if objects > 1 else ''} of generation {', '.join(map(str, sorted(found)))}"
+        return (
+            f"key{'s' if len(keys) > 1 else ''} {first_names(keys, _KEYS_IN_HEARTBEAT)}, which {needing} "
+            f"need{'' if objects > 1 else 's'}, {'are' if len(keys) > 1 else 'is'} not at hand"
+        )
+
 
 def heartbeat_of(known: InstanceView) -> Heartbeat:
     """Return the heartbeat that the instance publishes on the coordination topic."""
@@ -114,6 +130,7 @@ def heartbeat_of(known: InstanceView) -> Heartbeat:
         rolled_back=heads.summary(known.lost_heads, known.published_under.values()),
         objects_lost="; ".join(known.lost_covers) or None,
         objects_lost_of=frozenset(error.generation for error in known.uncovered.values()),
+        keys_missing=known.missing_keys,
         failing="; ".join(known.troubles) or None,
         loss_signs=() if known.store is None else known.store.loss_signs,
         vanished=tuple(_vanished(known))[:_VANISHED_IN_HEARTBEAT],

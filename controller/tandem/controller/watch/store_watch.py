@@ -19,6 +19,7 @@ from tandem.controller.decision.loss_sign import LossSign
 from tandem.controller.decision.loss_watch import LossWatch
 from tandem.controller.decision.spoilt_builds import NONE_SPOILT, SpoiltBuilds, spoilt_builds
 from tandem.controller.local_state.remembered_heads import NOTHING_REMEMBERED, RememberedHeads, SeenHead
+from tandem.sink.encryption.key_ring import keys_of
 from tandem.sink.process.rates import RatedLog
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.pauses import PauseReader
@@ -28,7 +29,10 @@ _LOG = structlog.get_logger()
 _RATED = RatedLog(_LOG)
 _RETRY_S = 2.0
 _COMPARE_S = 60.0
-"""Seconds between two comparisons with the heads that this machine remembers, each of which remembers the new ones."""
+"""Seconds between two comparisons with the keys at hand and the heads that this machine remembers.
+
+The latter each remember the new heads.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +46,8 @@ class StoreView:
     `pause` is the newest one. `spoilt` are the newest builds in a row that were spoilt. `origin`: `ChainReader.origin`.
     `requested` has, by number, when generations were claimed on a message's request, cleared ones too as far as this
     process has seen them. `loss_signs` are signs of the last day that topics may have lost records, the newest first.
-    `remembered_losses` were read by this machine before, and are not in the store any more.
+    `remembered_losses` were read by this machine before, and are not in the store any more. `missing_keys` has, by
+    generation, how many of its objects need each key that the configuration does not name, by the key's id.
     """
 
     began_mono: float
@@ -59,6 +64,7 @@ class StoreView:
     spoilt: SpoiltBuilds = NONE_SPOILT
     loss_signs: tuple[LossSign, ...] = ()
     remembered_losses: tuple[SeenHead, ...] = ()
+    missing_keys: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
 
     @property
     def newest(self) -> int:
@@ -97,6 +103,7 @@ class StoreWatch:
         self._remembered = remembered
         self._compared_mono = -math.inf
         self._remembered_losses: tuple[SeenHead, ...] = ()
+        self._missing_keys: dict[int, dict[str, int]] = {}
         self._releases = ReleaseReader(reader.store, reader.pair)
         self._pauses = PauseReader(reader.store, reader.pair)
         self._interval_s = interval_s
@@ -166,6 +173,7 @@ class StoreWatch:
         if recalled is not None:
             # A lost head stays lost for as long as the instance runs, as published ones do.
             self._remembered_losses = recalled.compare(self._reader, states) or self._remembered_losses
+            self._missing_keys = self._count_missing_keys(states)
             self._compared_mono = began
         for state in states:
             known = self._snapshots.get(state.number)
@@ -202,8 +210,17 @@ class StoreWatch:
             spoilt=spoilt_builds(self._reader.history()),
             loss_signs=signs,
             remembered_losses=self._remembered_losses,
+            missing_keys=self._missing_keys,
         )
         self._wake_others.set()
+
+    def _count_missing_keys(self, states: Iterable[Generation]) -> dict[int, dict[str, int]]:
+        keys = keys_of(self._reader.store)
+        counted = ((state.number, keys.count_missing(state.objects.values())) for state in states)
+        found = {number: missing for number, missing in counted if missing}
+        for number in found.keys() - self._missing_keys.keys():
+            _RATED.error("a generation can't be restored without a missing key", generation=number, keys=found[number])
+        return found
 
     def _log_signs(self, signs: tuple[LossSign, ...]) -> None:
         for sign in signs:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hmac
 import os
 import threading
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -159,6 +160,11 @@ class KeyRing:
                     f"{item.key} is encrypted with key {item.envelope.key_id}, which is not at hand", self._opened()
                 )
             known.add(item.envelope.key_id)
+
+    def count_missing(self, objects: Iterable[StoredObject]) -> dict[str, int]:
+        """Return how many of the objects need each key that is not loaded, by its id."""
+        counted = Counter(item.envelope.key_id for item in objects if item.envelope is not None)
+        return {key_id: count for key_id, count in sorted(counted.items()) if key_id not in self._opened()}
 
     def refuses(self, item: StoredObject) -> bool:
         """Return whether an object has to be encrypted, and the chain records no envelope for it."""

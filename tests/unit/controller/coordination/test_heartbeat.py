@@ -38,6 +38,7 @@ FULL = Heartbeat(
     rolled_back="an entry is lost",
     objects_lost="generation 1 is kept",
     objects_lost_of=frozenset({2, 10}),
+    keys_missing="key 0123456789abcdef is not at hand",
     failing="Seal of generation 1 fails",
     loss_signs=(LossSign(kind=LossKind.POLICY, topic="orders", at=2000, last_good=1000, what="its policy"),),
     vanished=(
@@ -65,6 +66,7 @@ STORED = {
     "brokers": "no answer",
     "objects_lost": "generation 1 is kept",
     "objects_lost_of": "2 10",
+    "keys_missing": "key 0123456789abcdef is not at hand",
     "failing": "Seal of generation 1 fails",
     "loss_signs": '[["policy", "orders", 2000, 1000, "its policy"]]',
     "vanished": f"3 topic-id 2 {WHY}\n5 topic-id 2 {WHY}",

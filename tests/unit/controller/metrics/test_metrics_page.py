@@ -458,6 +458,7 @@ def test_every_gauge_of_the_catalogue_can_be_shown(store: ObjectStore) -> None:
             coordination_failing=False,
             missing_heads=0,
             lost_covers=0,
+            missing_keys=0,
             reports=[pipeline.report()],
             readings={1: [reading("t")]},
             store_read_s=1.0,

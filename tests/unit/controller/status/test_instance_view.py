@@ -19,7 +19,9 @@ from tandem.controller.coordination.heartbeat import Heartbeat, message_fields
 from tandem.controller.decision.observation import Role
 from tandem.controller.http.health import health_of
 from tandem.controller.metrics.instance_metrics import BackupMetricsCache, collect_instance_metrics
-from tandem.controller.status.instance_view import InstanceView, heartbeat_of
+from tandem.controller.status.health import Fault, problems
+from tandem.controller.status.instance_state import instance_state
+from tandem.controller.status.instance_view import InstanceView, heartbeat_of, pair_view
 from tandem.sink.kafka.cluster.guarded_topics import DeniedTopic, GuardedTopics
 from tandem.sink.kafka.events import TopicPartition
 from tandem.sink.pipeline_report import Phase, PipelineReport
@@ -110,6 +112,22 @@ def test_a_heartbeat_names_troubles(here: InstanceView) -> None:
         "who stored under s3://old"
     )
     assert (said.objects_lost, said.objects_lost_of) == (str(lost.args[0]), {2})
+
+
+def test_a_heartbeat_names_keys_that_are_not_at_hand(here: InstanceView) -> None:
+    """With the objects and generations that need them; what a status document says of it is the same."""
+    assert here.store is not None
+    one = replace(here, store=replace(here.store, missing_keys={3: {"aa": 4000, "bb": 1}, 5: {"aa": 2}}))
+    said = heartbeat_of(one)
+    assert said.keys_missing == "keys aa, bb, which 4,003 objects of generation 3, 5 need, are not at hand"
+    two = heartbeat_of(replace(here, store=replace(here.store, missing_keys={3: {"aa": 1}})))
+    assert two.keys_missing == "key aa, which 1 object of generation 3 needs, is not at hand"
+    view = pair_view(one)
+    assert view is not None
+    (problem,) = [problem for problem in problems(view) if problem.fault is Fault.KEY_MISSING]
+    assert problem.message == f"{one.identity.instance}: {said.keys_missing}"
+    assert instance_state(one).keys_missing == said.keys_missing
+    assert heartbeat_of(here).keys_missing is None
 
 
 def test_a_heartbeat_tells_of_keys_that_vanished_before_a_clearing_records_them(here: InstanceView) -> None:

@@ -18,6 +18,7 @@ from tandem.controller.cli.options.consent import YesOption, asker, consent, one
 from tandem.controller.cli.options.durations import span
 from tandem.controller.cli.options.help_sections import SectionedGroup
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption, load
+from tandem.controller.cli.options.known_heads import warn_of_lost_heads
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.examples import examples
 from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table
@@ -105,6 +106,7 @@ def create(
     settings = load(context, config, overrides)
     store = store_for_looking(settings)
     try:
+        warn_of_lost_heads(settings, store)
         found = None if id_ is None else checkpoints.find_checkpoint(store, settings.pair, id_)
         if found is None:
             with patience("reading the chains and asking the brokers"):

@@ -135,10 +135,11 @@ def take_turn(settings: Config, whom: Callable[[PairView], str | None], options:
 
 def _look(settings: Config, store: ObjectStore) -> PairView:
     """Return the view of the pair. Raises TransientError if the brokers don't answer: they carry the request."""
-    from tandem.controller.status.outside_view import view_pair  # noqa: PLC0415 - Kafka and S3 are slow to import
+    from tandem.controller.local_state.remembered_heads import remembered_heads  # noqa: PLC0415 - Kafka and S3 are slow to import
+    from tandem.controller.status.outside_view import view_pair  # noqa: PLC0415 - likewise
 
     with patience("reading the chains and asking the brokers"):
-        seen = view_pair(settings, store)
+        seen = view_pair(settings, store, remembered=remembered_heads(settings))
     if seen.heard is None or seen.brokers is None:
         raise TransientError(
             f"nothing was asked: {'; '.join(gap.message for gap in seen.gaps)}",

@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     )
     from tandem.controller.status.checkpoint_view import CheckpointStatus
     from tandem.controller.status.overview import PositionStatus
+    from tandem.controller.status.pair_view import PairView
     from tandem.sink.store import ObjectStore
+    from tandem.sink.store.chain.chain_reader import ChainReader
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -109,17 +111,27 @@ def _checkpoints(settings: Config, store: ObjectStore) -> list[CheckpointStatus]
     return list(found)
 
 
+def _view(settings: Config, store: ObjectStore, reader: ChainReader | None = None) -> PairView:
+    from tandem.controller.local_state.remembered_heads import remembered_heads  # noqa: PLC0415 - S3 is slow to import
+    from tandem.controller.status.health import rolled_back  # noqa: PLC0415 - likewise
+    from tandem.controller.status.outside_view import view_pair  # noqa: PLC0415 - likewise
+
+    seen = view_pair(settings, store, s3_only=True, reader=reader, remembered=remembered_heads(settings))
+    for problem in rolled_back(seen):
+        output.warn(problem.message)
+    return seen
+
+
 # --- a generation -----------------------------------------------------------------------------------------------------
 
 
 def _generation(settings: Config, store: ObjectStore, number: int, form: OutputFormat) -> None:
     from tandem.controller.history.describe import describe_generation  # noqa: PLC0415 - likewise
     from tandem.controller.history.store_history import read_past_events  # noqa: PLC0415 - Kafka and S3 are slow to import
-    from tandem.controller.status.outside_view import view_pair  # noqa: PLC0415 - likewise
     from tandem.sink.store.chain.chain_reader import ChainReader  # noqa: PLC0415 - likewise
 
     reader = ChainReader(store, settings.pair)
-    seen = view_pair(settings, store, s3_only=True, reader=reader)
+    seen = _view(settings, store, reader)
     if number in seen.damaged:
         raise DamagedError(
             f"generation {number} can't be read: {seen.damaged[number]}",
@@ -182,9 +194,8 @@ def _generation_tables(found: GenerationDescription) -> Iterator[Table | str]:
 
 def _topic(settings: Config, store: ObjectStore, name: str, form: OutputFormat) -> None:
     from tandem.controller.history.describe import describe_topic  # noqa: PLC0415 - Kafka and S3 are slow to import
-    from tandem.controller.status.outside_view import view_pair  # noqa: PLC0415 - likewise
 
-    seen = view_pair(settings, store, s3_only=True)
+    seen = _view(settings, store)
     found = describe_topic(seen, name, _checkpoints(settings, store))
     for number, why in seen.damaged.items():
         output.warn(f"generation {number} can't be read: {why}")

@@ -11,6 +11,7 @@ from tandem.backup_avro.errors import ConfigError, ExitCode
 from tandem.controller.cli.options.backup_place import PairOption, RootOption, opened
 from tandem.controller.cli.options.completion import generation_numbers
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption
+from tandem.controller.cli.options.known_heads import warn_of_lost_heads
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table
 from tandem.controller.cli.output.slow_notice import patience
@@ -60,6 +61,7 @@ def history(
     settings, store = opened(context, config, overrides, root=root, pair=pair)
     try:
         with patience("reading the chains"):
+            warn_of_lost_heads(settings, store)
             found = read_past_events(store, settings.pair, only=generation, routine=commits)
     finally:
         store.close()

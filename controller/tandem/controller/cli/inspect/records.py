@@ -20,6 +20,7 @@ from tandem.controller.cli.options.completion import topic_names
 from tandem.controller.cli.options.durations import moment_of
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption
 from tandem.controller.cli.options.key_format import KeyFormat
+from tandem.controller.cli.options.known_heads import warn_of_lost_heads
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.examples import examples
 from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table
@@ -142,11 +143,14 @@ def records(
             index=index,
         )
     )
-    place, settings, name, _ = backup_place.backup(context, config, overrides, root=root, pair=PAIR if files else pair)
+    loaded = backup_place.of_store(context, config, overrides, root=root, pair=PAIR if files else pair)
+    place, settings, name, _ = backup_place.parts_of(loaded)
     address = StoreAddress(root=place, settings=settings, connector=files)
     if files is not None:
         refuse_states(state_request, "--")
         output.note(f"reading {layout_options.files_below(address)}")
+    else:
+        warn_of_lost_heads(loaded, address.open())
     request = RecordsRequest(
         address=address, pair=name, topic=topic, key=wanted, state_request=state_request, index=index
     )

@@ -13,6 +13,7 @@ from tandem.controller.cli.options.completion import topic_names
 from tandem.controller.cli.options.consent import YesOption, consent
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption, load
 from tandem.controller.cli.options.key_format import KeyFormat
+from tandem.controller.cli.options.known_heads import warn_of_lost_heads
 from tandem.controller.cli.options.spark_master import MasterOption
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.examples import examples
@@ -92,6 +93,7 @@ def erase(
     wanted = SearchedKeys(keys=_keys(key or (), keys_file, key_format), level=settings.object.compression_level)
     address = StoreAddress(root=settings.store.root, settings=store_settings(settings))
     require_pair(address, settings.pair)
+    warn_of_lost_heads(settings, address.open())
     with session(master, name=f"tandem erase {topic}") as spark:
         live = None if skip_live else _live(spark, settings, topic, wanted)
         if live is not None and live.values:

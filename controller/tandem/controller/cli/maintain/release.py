@@ -99,10 +99,14 @@ def release(
 
 def _look(settings: Config, store: ObjectStore) -> PairView:
     """Return the view of the pair. Raises TransientError if the brokers don't answer: they know which topics exist."""
-    from tandem.controller.status.outside_view import view_pair  # noqa: PLC0415 - Kafka and S3 are slow to import
+    from tandem.controller.local_state.remembered_heads import remembered_heads  # noqa: PLC0415 - Kafka and S3 are slow to import
+    from tandem.controller.status.health import rolled_back  # noqa: PLC0415 - likewise
+    from tandem.controller.status.outside_view import view_pair  # noqa: PLC0415 - likewise
 
     with patience("reading the chains and asking the brokers"):
-        seen = view_pair(settings, store)
+        seen = view_pair(settings, store, remembered=remembered_heads(settings))
+    for problem in rolled_back(seen):
+        output.warn(problem.message)
     if seen.brokers is None:
         raise TransientError(
             f"nothing was released: {'; '.join(gap.message for gap in seen.gaps)}",

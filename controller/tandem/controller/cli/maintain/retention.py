@@ -15,6 +15,7 @@ from tandem.controller.cli.options.backup_place import PairOption, RootOption, o
 from tandem.controller.cli.options.consent import asker
 from tandem.controller.cli.options.durations import refuse_bare, span
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption
+from tandem.controller.cli.options.known_heads import warn_of_lost_heads
 from tandem.controller.cli.options.spark_master import MasterOption
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.examples import examples
@@ -116,6 +117,7 @@ def retention(
     address = StoreAddress(root=loaded.store.root, settings=store_settings(loaded))
     output.note(f"planning retention of pair {loaded.pair} in {loaded.store.root} on {master}")
     require_pair(address, loaded.pair)
+    warn_of_lost_heads(loaded, address.open())
     began = time.monotonic()
     try:
         with session(master, name=f"tandem retention {loaded.pair}") as spark:

@@ -20,6 +20,7 @@ from tandem.controller.cli.options import backup_place, layout_options
 from tandem.controller.cli.options.completion import generation_numbers, topic_names
 from tandem.controller.cli.options.consent import YesOption, asker
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption
+from tandem.controller.cli.options.known_heads import warn_of_lost_heads
 from tandem.controller.cli.options.spark_master import MasterOption
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.keep_outcome import keep_outcome
@@ -153,7 +154,9 @@ def verify(
                 "--pair": pair,
             }
         )
-        place, settings, _, _ = backup_place.backup(context, config, overrides, root=root, pair=PAIR)
+        place, settings, _, _ = backup_place.parts_of(
+            backup_place.of_store(context, config, overrides, root=root, pair=PAIR)
+        )
         address = StoreAddress(root=place, settings=settings, connector=files)
         if not verify_files(address, names or None, master, output_, index=index):
             raise typer.Exit(ExitCode.UNHEALTHY)
@@ -183,7 +186,7 @@ def verify(
     output.note(f"verifying pair {loaded.pair} in {loaded.store.root} on {master}")
     began = time.monotonic()
     require_pair(address, loaded.pair)
-    heads += _lost(address, loaded)
+    heads += warn_of_lost_heads(loaded, address.open())
     request = VerifyRequest(
         address=address,
         pair=loaded.pair,
@@ -268,18 +271,6 @@ def _published(loaded: Config) -> tuple[Head, ...]:
     heads = published_heads(loaded)
     output.note(f"expecting {', '.join(map(str, heads))}")
     return heads
-
-
-def _lost(address: StoreAddress, loaded: Config) -> tuple[Head, ...]:
-    """Return the heads that this machine has read before and that the store lacks; the present ones are remembered."""
-    from tandem.controller.local_state.remembered_heads import remembered_heads  # noqa: PLC0415 - loaded when the command runs
-    from tandem.sink.store.chain.chain_reader import ChainReader  # noqa: PLC0415 - likewise
-
-    reader = ChainReader(address.open(), loaded.pair)
-    losses = remembered_heads(loaded).find_losses(reader)
-    for loss in losses:
-        output.warn(loss.describe_loss())
-    return tuple(loss.head for loss in losses)
 
 
 # --- runs -------------------------------------------------------------------------------------------------------------

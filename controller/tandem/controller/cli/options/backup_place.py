@@ -123,18 +123,6 @@ def configured(
     return load(context, config, overrides)
 
 
-def backup(
-    context: typer.Context,
-    config: Path | None,
-    overrides: Sequence[str] | None,
-    *,
-    root: str | None,
-    pair: str | None,
-) -> tuple[str, StoreAccess, str, Mapping[str, Any] | None]:
-    """Return what `parts_of` does of the configuration like `of_store`."""
-    return parts_of(of_store(context, config, overrides, root=root, pair=pair))
-
-
 def parts_of(settings: Config) -> tuple[str, StoreAccess, str, Mapping[str, Any] | None]:
     """Return the store's root and settings, the pair, and the client properties of the configured cluster, or None."""
     from tandem.controller.config.derived_settings import store_settings  # noqa: PLC0415 - loaded when the command runs, not for --help

@@ -15,6 +15,7 @@ from tandem.backup_avro.errors import ConfigError
 from tandem.controller.cli.options import backup_place, layout_options
 from tandem.controller.cli.options.durations import moment_text
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption
+from tandem.controller.cli.options.known_heads import require_known_heads
 from tandem.controller.cli.options.spark_master import MasterOption
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.examples import examples
@@ -96,7 +97,8 @@ def export(
     )
     if files is not None:
         layout_options.refuse_with({"--generation": generation, "--at": at, "--checkpoint": checkpoint})
-    place, settings, name, _ = backup_place.backup(context, config, overrides, root=root, pair=PAIR if files else pair)
+    loaded = backup_place.of_store(context, config, overrides, root=root, pair=PAIR if files else pair)
+    place, settings, name, _ = backup_place.parts_of(loaded)
     address = StoreAddress(root=place, settings=settings, connector=files)
     given = {
         "root": place,
@@ -113,6 +115,7 @@ def export(
     target = job.target_url(to)
     if files is None:
         require_pair(address, name)
+        require_known_heads(loaded, address.open())
     else:
         output.note(f"reading {layout_options.files_below(address)}")
     planned = job.prepare(options)

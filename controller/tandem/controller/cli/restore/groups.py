@@ -10,8 +10,9 @@ import typer
 
 from tandem.backup_avro.chain.entries import iso
 from tandem.backup_avro.errors import ConfigError
-from tandem.controller.cli.options.backup_place import PairOption, RootOption, backup, chosen, renames
+from tandem.controller.cli.options.backup_place import PairOption, RootOption, chosen, of_store, parts_of, renames
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption
+from tandem.controller.cli.options.known_heads import require_known_heads
 from tandem.controller.cli.options.target_cluster import TargetConfigOption, TargetServersOption, target_properties
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table
@@ -78,7 +79,8 @@ def groups(
         )
     wanted = chosen("--groups", names)
     choice = _choice(wanted, rename, suffix)
-    place, settings, name, configured = backup(context, config, overrides, root=root, pair=pair)
+    loaded = of_store(context, config, overrides, root=root, pair=pair)
+    place, settings, name, configured = parts_of(loaded)
     props = target_properties(configured, target_servers, target_config)
     store = StoreAddress(root=place, settings=settings).open()
     record = _record(store, name, restore)
@@ -92,6 +94,7 @@ def groups(
                 )
             _show_rollback(record, before, output_)
             return
+        require_known_heads(loaded, store)
         planned = job.plan(ChainReader(store, name), record, TargetCluster(props), admin, choice)
         note = job.carry_out(store, planned, admin, at=round(time.time() * 1000)) if execute else None
     _show(planned, note, output_, executed=execute)

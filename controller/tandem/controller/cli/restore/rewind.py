@@ -19,6 +19,7 @@ from tandem.controller.cli.options.consent import YesOption, asker, consent
 from tandem.controller.cli.options.durations import moment_of, span
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption, load
 from tandem.controller.cli.options.key_format import KeyFormat
+from tandem.controller.cli.options.known_heads import require_known_heads
 from tandem.controller.cli.options.spark_master import MasterOption
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.examples import examples
@@ -125,6 +126,7 @@ def rewind(
     if undo is not None:
         _refuse_with_undo({"--to": to, "--checkpoint": checkpoint, "--generation": generation})
         request = _undoing(request, undo)
+    require_known_heads(settings, request.address.open())
     output.note(f"comparing {topic} with the backup of pair {settings.pair} on {master}")
     with (
         session(master, name=f"tandem rewind {topic}") as spark,

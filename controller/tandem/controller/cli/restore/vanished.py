@@ -14,6 +14,7 @@ from tandem.backup_avro.errors import RefusedError
 from tandem.controller.cli.options.completion import topic_names
 from tandem.controller.cli.options.consent import YesOption, consent
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption, load
+from tandem.controller.cli.options.known_heads import require_known_heads
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table
 
@@ -106,6 +107,7 @@ def vanished(
 
     settings = load(context, config, overrides)
     with closing(store_for_looking(settings)) as store, ClusterAdmin(dict(settings.kafka.reveal())) as admin:
+        require_known_heads(settings, store)
         generations = read_chains(ChainReader(store, settings.pair)).generations
         partitions = kept_partitions(generations, topics, generation)
         limits = _require_same_topics(admin, partitions)
