@@ -17,6 +17,18 @@ MISTAKES: tuple[Mistake, ...] = (
         new="key in self._offsets",
     ),
     Mistake(
+        name="key guard: a record behind a taint stands for the lost one",
+        file=_GUARD,
+        old="                newer.sound_offset(key),\n",
+        new="                newer.positions[key].offset,\n",
+    ),
+    Mistake(
+        name="key guard: a block that a taint cuts counts as a whole",
+        file=_GUARD,
+        old="            if part.last < end:\n",
+        new="            if part.first < end:\n",
+    ),
+    Mistake(
         name="key guard: a key that was deleted is a loss",
         file=_KEYS,
         old="self._offsets[key] = offset if has_value else ~offset",

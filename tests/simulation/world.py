@@ -948,10 +948,12 @@ class World:
         held = self.judge.held()
         releases = self.judge.old_releases()
         promised_ms = self.plan.window_s * 1000 + _CLEARED_WITHIN_MS if self.plan.window_s else 0
-        kept = coverage.kept_for_window(states, now=self.bucket.now_ms(), window_ms=promised_ms)
+        now_ms = self.bucket.now_ms()
+        # Also one whose clearing has begun: the window ended a moment ago.
+        kept = {state.number for state in states if now_ms - (state.sealed_at or now_ms) < promised_ms}
         # Claims that were given up leave gaps, so a low number may have been needed until the last handover.
         sealed = max((state.sealed_at or 0 for state in states), default=0)
-        just_sealed = self.bucket.now_ms() - sealed < _CLEARED_WITHIN_MS
+        just_sealed = now_ms - sealed < _CLEARED_WITHIN_MS
         leftover = []
         for state in states:
             if state.number >= newest.number - 2 or state.number in kept or just_sealed:

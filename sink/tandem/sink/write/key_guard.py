@@ -103,7 +103,10 @@ class KeyGuard:
                 read=partial(self._read_what_is_left, older),
                 begin=known[0],
             ),
-            CopyRecords(parts=parts[newer.number].get(key, ()), read=partial(self._read, newer)),
+            sound_records(
+                CopyRecords(parts=parts[newer.number].get(key, ()), read=partial(self._read, newer)),
+                newer.sound_offset(key),
+            ),
             table=best_bodies().key_table(),
             by_counts=counts_prove(newer, older, key),
             most_bytes=self._most_bytes,
@@ -163,6 +166,24 @@ def parts_of(state: Generation, keys: Iterable[PartitionKey]) -> dict[PartitionK
         if part.key in found:
             found[part.key].append((item, part))
     return found
+
+
+def sound_records(copy: CopyRecords[EncodedBlock], end: int) -> CopyRecords[EncodedBlock]:
+    """Return a copy without its records at or above `end`, the offset of a taint.
+
+    A restore leaves those out, so they bring back no key. Merged parts reach across a taint.
+    """
+
+    def read(item: StoredObject, part: Part) -> Iterator[EncodedBlock]:
+        for body, count in copy.read(item, part):
+            if part.last < end:
+                yield body, count
+                continue
+            pieces = [body[span[1] : span[12]] for span in best_bodies().spans(body, count) if span[2] < end]
+            if pieces:
+                yield b"".join(pieces), len(pieces)
+
+    return CopyRecords(parts=[one for one in copy.parts if one[1].first < end], read=read, begin=copy.begin)
 
 
 def _header_of(state: Generation) -> ContainerHeader:

@@ -77,6 +77,19 @@ def test_keys_that_were_deleted_are_no_loss() -> None:
     assert Copies(lost=(3, 17), tombstones=(3, 17)).vanished() == {}
 
 
+@pytest.mark.parametrize(("taint", "lost"), [(None, []), (103, [3, 4, 6]), (105, [6]), (111, [])])
+def test_records_behind_a_taint_bring_no_key_back(taint: int | None, lost: list[int]) -> None:
+    """A restore leaves them out. Neither blocks nor objects end at a taint: here one block has 104 to 107."""
+    copies = Copies(lost=(3, 4, 6))
+    copies.two.commit(records("t", 0, range(100, 111)))
+    if taint is not None:
+        copies.two.taint("t", 0, taint)
+    found = copies.vanished()
+    assert list(found) == [KEY] * bool(lost)
+    if lost:
+        assert f"at offsets {', '.join(map(str, lost))};" in found[KEY]
+
+
 def test_results_are_remembered_until_the_generation_is_cleared() -> None:
     """A clearing may be tried for days."""
     copies = Copies(lost=(3,))

@@ -22,7 +22,7 @@ from tandem.backup_avro.selection.vanished_keys import (
 )
 from tandem.sink.store.contract.object_store import ObjectStore
 from tandem.sink.transcode.implementation_choice import best_bodies
-from tandem.sink.write.key_guard import parts_of, read_blocks
+from tandem.sink.write.key_guard import parts_of, read_blocks, sound_records
 
 _TABLE_BYTES: Final = 256 << 20
 _ALL: Final = 1 << 62
@@ -124,7 +124,10 @@ def find_lost_keys(store: ObjectStore, partition: KeptPartition, newest: Sequenc
 
     Raises the errors of the store and of keys, and DamagedError.
     """
-    older, newer = _copy(store, partition.kept, partition.key), _copy(store, partition.missing_in, partition.key)
+    older = _copy(store, partition.kept, partition.key)
+    newer = sound_records(
+        _copy(store, partition.missing_in, partition.key), partition.missing_in.sound_offset(partition.key)
+    )
     by_counts = counts_prove(partition.missing_in, partition.kept, partition.key)
     table = best_bodies().key_table()
     found = find_vanished_keys(older, newer, table=table, by_counts=by_counts, most_bytes=_TABLE_BYTES, shown=_ALL)
