@@ -84,9 +84,10 @@ install-test: setup ## What a release ships, from built files in new environment
 image-dry-run: setup ## The steps of the Dockerfile without an engine, then what pods do, as user 10001 on a read-only root
 	@bash scripts/image-dry-run.sh
 
-simulate: setup ## Two instances in virtual time, everything going wrong: SEEDS=1000 histories (FIRST=), or SEED=42 told in full
+simulate: setup ## Two instances in virtual time, everything going wrong: SEEDS=1000 histories (FIRST=, ERASURES=1, ACCIDENTS=1), or SEED=42 told in full
 	@PYTHONPATH=tests $(BIN)/python -m simulation --jobs $(JOBS) \
-		$(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000)) $(if $(FIRST),--first $(FIRST))
+		$(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000)) $(if $(FIRST),--first $(FIRST)) \
+		$(if $(ERASURES),--erasures) $(if $(ACCIDENTS),--accidents)
 
 planted: setup ## Plant one mistake after the other in a copy of the code and see which judge finds it; ONLY='some|words'
 	@PYTHONPATH=tests $(BIN)/python -m planted --jobs $(JOBS) $(if $(ONLY),--only '$(ONLY)')

@@ -40,9 +40,9 @@ class Outcome:
     counts: dict[str, int]
 
 
-def play(seed: int, *, verbose: bool = False, accidents: bool = False) -> Outcome:
+def play(seed: int, *, verbose: bool = False, accidents: bool = False, erasures: bool = False) -> Outcome:
     lines: list[str] = []
-    world = World(seed, tell=lines.append if verbose else None, always=accidents)
+    world = World(seed, tell=lines.append if verbose else None, always=accidents, erasing=erasures)
     if verbose:
         patching.speak(world.say)
     failure = None
@@ -79,6 +79,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="run this one and print its history")
     parser.add_argument("--directed", action="store_true", help="run the histories that were thought out")
     parser.add_argument("--accidents", action="store_true", help="logs lose keys by accident in each history")
+    parser.add_argument("--erasures", action="store_true", help="keys are erased from the backup in each history")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--stop-after", type=int, default=10, help="stop after so many failures")
     arguments = parser.parse_args()
@@ -90,7 +91,7 @@ def main() -> int:
     gc.collect()
     gc.freeze()  # the modules stay
     if arguments.seed is not None:
-        outcome = play(arguments.seed, verbose=True, accidents=arguments.accidents)
+        outcome = play(arguments.seed, verbose=True, accidents=arguments.accidents, erasures=arguments.erasures)
         say("\n".join(outcome.lines))
         digest = hashlib.sha256("\n".join(outcome.lines).encode()).hexdigest()[:16]
         say(f"seed {outcome.seed}: {outcome.failure or 'the promise held'} (history {digest})")
@@ -98,7 +99,7 @@ def main() -> int:
     if arguments.directed:
         return directed(arguments.first, arguments.seeds)
     return many(
-        partial(play, accidents=arguments.accidents),
+        partial(play, accidents=arguments.accidents, erasures=arguments.erasures),
         range(arguments.first, arguments.first + arguments.seeds),
         jobs=arguments.jobs,
         stop_after=arguments.stop_after,

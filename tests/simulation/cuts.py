@@ -21,6 +21,7 @@ from simulation.log import Cluster, Record
 from simulation.store import Bucket, Store
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import EntryKind, PartitionKey
+from tandem.backup_avro.chain.erasure import without_erased
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.documents.checkpoint import (
     Checkpoint,
@@ -69,13 +70,17 @@ class _Known:
 
 @dataclass(slots=True)
 class Cuts:
-    """All checkpoints of a history. `decode` gives the records of a slice's part."""
+    """All checkpoints of a history. `decode` gives the records of a slice's part.
+
+    `was_erased`: whether an erasure took an object out of its chain, so that it may be deleted.
+    """
 
     cluster: Cluster
     bucket: Bucket
     reader: ChainReader
     states: Callable[[], list[Generation]]
     decode: Callable[..., list[Record]]
+    was_erased: Callable[[str], bool]
     counts: dict[str, int] = field(default_factory=dict)
     _open: dict[str, Watch] = field(default_factory=dict)
     _known: dict[str, _Known] = field(default_factory=dict)
@@ -131,7 +136,7 @@ class Cuts:
             self._count("deleted checkpoint")
         elif what == "delete":
             for known in self._known.values():
-                if key in known.objects and not known.let_go:
+                if key in known.objects and not known.let_go and not self.was_erased(key):
                     raise ViolationError(f"{key} is deleted, but belongs to checkpoint {known.request.id}")
 
     def tick(self) -> None:
@@ -220,7 +225,8 @@ class Cuts:
         for seq in range(2, upto + 1):
             for entry, sha256 in self.reader.entries(number, seq, seq):
                 state.apply(entry, sha256)
-        return state
+        now = next(one for one in self.states() if one.number == number)
+        return without_erased(state, now)
 
     def _exact_partition(self, request: CheckpointRequest, watch: Watch, number: int, item: PartitionSelection) -> None:
         key, cut = item.key, watch.ends[item.key]

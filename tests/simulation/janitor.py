@@ -102,7 +102,7 @@ def _list_prefixes(spark: None, address: _Address, prefixes: Sequence[str]) -> M
     return {prefix: tuple(address.open().list(prefix)) for prefix in prefixes}
 
 
-class _Bodies:
+class Bodies:
     """Stands for a worker on bodies."""
 
     @staticmethod
@@ -119,13 +119,13 @@ class _Bodies:
     @staticmethod
     def key_table() -> PlainKeyTable[EncodedBlock]:
         """Return a table that reads simulated blocks."""
-        return PlainKeyTable(lambda block: [(s[2], block[0][s[6] : s[7]], s[8] >= 0) for s in _Bodies.spans(*block)])
+        return PlainKeyTable(lambda block: [(s[2], block[0][s[6] : s[7]], s[8] >= 0) for s in Bodies.spans(*block)])
 
 
 def wire() -> None:
     """Put these in the place of what needs Spark or real records."""
     retention.list_prefixes = cast("Any", _list_prefixes)
-    sweep_partition.best_bodies = cast("Any", _Bodies)
-    copied_records.spans = _Bodies.spans
-    key_guard.best_bodies = cast("Any", _Bodies)
+    sweep_partition.best_bodies = cast("Any", Bodies)
+    copied_records.spans = Bodies.spans
+    key_guard.best_bodies = cast("Any", Bodies)
     sweep.pins = cast("Any", SimpleNamespace(hold_pins=partial(pins.hold_pins, lifetime_ms=_PIN_MS)))

@@ -14,11 +14,12 @@ What is demanded of checkpoints, of readers' pins and of earlier moments is in `
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from simulation.comparing import ViolationError, compare, restored
 from simulation.cuts import SETTLING_S, Cuts, reader_of
+from simulation.erasing import Erasures
 from simulation.kafka import decode, encode
 from simulation.log import Cluster, Partition, Record
 from simulation.moments import Moments
@@ -61,6 +62,7 @@ class Judge:
     readings: Readings = field(init=False)
     moments: Moments = field(init=False)
     vanishing: Vanishing = field(init=False)
+    erasures: Erasures = field(init=False)
     releases: list[tuple[Release, float]] = field(default_factory=list)
     window_ms: int = 0
     """What instances promise (`recovery.window`)."""
@@ -96,7 +98,10 @@ class Judge:
     def __post_init__(self) -> None:
         """Read without a network."""
         self.reader = reader_of(self.bucket, self.pair)
-        self.cuts = Cuts(self.cluster, self.bucket, self.reader, self.states, self._decode)
+        self.erasures = Erasures(self.cluster, self.states, self._held)
+        self.cuts = Cuts(
+            self.cluster, self.bucket, self.reader, self.states, self._decode, self.erasures.took_the_place_of
+        )
         self.readings = Readings(self.bucket, self.pair)
         self.vanishing = Vanishing(self.cluster, self._held)
         self.moments = Moments(
@@ -106,7 +111,7 @@ class Judge:
             self._newest_first,
             self._as_of,
             self.cluster.exists,
-            self.vanishing.taken,
+            lambda key: {*self.vanishing.taken(key), *self.erasures.erased(key)},
         )
 
     def states(self) -> list[Generation]:
@@ -221,6 +226,7 @@ class Judge:
             | self.readings.counts
             | self.moments.counts
             | self.vanishing.counts
+            | self.erasures.counts
             | {"release": len(self.releases), "maintenance": self.pauses}
             | self.done
         )
@@ -445,7 +451,9 @@ class Judge:
     def _content(self, name: str, partition: Partition, piece: PartitionSelection) -> None:
         records = self._records(piece)
         self.restored_records += len(records)
-        found = restored(name, records, upto=piece.sound, log_start=piece.log_start)
+        found = replace(
+            restored(name, records, upto=piece.sound, log_start=piece.log_start), joined=len(piece.generations) > 1
+        )
         (first,) = (state for state in self.states() if state.number == piece.generations[0])
         tail_from = first.positions[piece.key].base.end
 
@@ -474,6 +482,7 @@ class Judge:
             missing = set(newest.values()).difference(*held.values())
             missing -= {one for one in missing for state in holders if self._swept(one, key, state, held[state.number])}
             missing -= {one for one in missing if one.offset < self._expired_below(key)}
+            missing -= {one for one in missing if one.key in self.erasures.erased(key)}
             if missing:
                 raise ViolationError(f"confirmed records that were cut off are in no generation any more: {missing}")
 

@@ -84,6 +84,8 @@ class Partition:
     """Where the log ended on the volumes that were put back, newest last."""
     vanished: set[Record] = field(default_factory=set)
     """What accidents took from all replicas, each record as its history has it; no newer record had superseded it."""
+    erased: set[int] = field(default_factory=set)
+    """Keys that were erased from the backup, or are being."""
     former_end: int = 0
     """Below this, records have taken the offsets of others. They are told apart by values: there are no timestamps."""
 

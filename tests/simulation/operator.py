@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from random import Random
 from typing import Any, cast
 
-from simulation import janitor
+from simulation import erasing, janitor
 from simulation.board import Board
 from simulation.client import Desk
 from simulation.janitor import Chores
@@ -261,6 +262,28 @@ class Operator:
         elif stands_after is not None:
             self.runtime.at(self.runtime.now + stands_after, lambda: self._suspend(process, 40 * rng.random()))
         return process
+
+    # --- tandem erase -------------------------------------------------------------------------------------------------
+
+    def erase(self, rng: Random) -> None:
+        """`tandem erase` of one key of a topic, after its tombstones; some are killed, some stand still for long."""
+        topic, key = rng.choice(("t", "t", "u")), rng.randrange(3)
+        dies_after = 10 * rng.random() if rng.random() < 0.3 else None
+        stands_after = 5 * rng.random() if rng.random() < 0.2 else None
+
+        def clean(store: Store, desk: Desk) -> None:
+            ends = self.judge.erasures.begin(topic, key)
+            desk.think(4.0)
+            records, is_clean = erasing.erase(store, desk, self.config.pair, topic, key)
+            self.judge.erasures.done(records)
+            if is_clean:
+                self.judge.erasures.clean(key, ends)
+
+        process = self._run(f"erase key {key} of {topic}", clean)
+        if dies_after is not None:
+            self.runtime.at(self.runtime.now + dies_after, lambda: self.kill(process))
+        elif stands_after is not None:
+            self.runtime.at(self.runtime.now + stands_after, lambda: self._suspend(process, 40 * rng.random()))
 
     def _suspend(self, process: Process, seconds: float) -> None:
         if process.name in self.at_work:

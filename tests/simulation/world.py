@@ -12,7 +12,7 @@ import tandem.controller.coordination.store_hints as telling_module
 import tandem.controller.instance.execute as execute_module
 import tandem.controller.status.checkpoint_view as checkpoints_module
 import tandem.controller.status.outside_view as lookout_module
-from simulation import client, janitor, patching, runtime
+from simulation import client, erasing, janitor, patching, runtime
 from simulation.board import Board, Coordination
 from simulation.client import CLUSTER_ID
 from simulation.comparing import ViolationError
@@ -142,6 +142,7 @@ class Plan:
     guarantee: float = 0.0
     volumes: float = 0.0
     accident: float = 0.0
+    erase: float = 0.0
 
 
 @dataclass(slots=True)
@@ -194,6 +195,10 @@ class World:
     """Likewise, of volumes that are put back to a snapshot."""
     accidents: Random = field(init=False)
     """Likewise, of accidents: logs that lose keys without a tombstone."""
+    erasures: Random = field(init=False)
+    """Likewise, of keys that are erased from the backup."""
+    erasing: bool = False
+    """Whether keys are erased."""
     always: bool = False
     """Whether there are accidents whatever the seed says."""
     operator: Operator = field(init=False)
@@ -211,6 +216,7 @@ class World:
         self.promises = Random(f"promises {self.seed}")
         self.volumes = Random(f"volumes {self.seed}")
         self.accidents = Random(f"accidents {self.seed}")
+        self.erasures = Random(f"erasures {self.seed}")
         runtime.install(self.runtime)
         self.bucket = Bucket(self.runtime)
         self.judge = Judge(self.cluster, self.bucket, PAIR)
@@ -304,6 +310,7 @@ class World:
         # Markers and aborted records have no contents by which a log could be known again.
         self.plan.volumes = 0.02 if self.volumes.random() < 0.2 and not self.plan.transactions else 0.0
         self.plan.accident = 0.04 if self.accidents.random() < 0.2 or self.always else 0.0
+        self.plan.erase = 0.04 if self.erasing else 0.0
         answers = self.weather.answers = Random(f"answers {self.seed}")
         self.weather.withheld = 0.1 * (0.3 + answers.random()) if answers.random() < 0.35 else 0.0
         lasting = Random(f"withheld for long {self.seed}")
@@ -532,7 +539,8 @@ class World:
     def _write(self, partition: Partition, txn: int = 0) -> None:
         self.values += 1
         value = None if self.random.random() < 0.3 and partition.end >= partition.former_end else self.values
-        partition.append(self.random.randrange(_KEYS), value, txn=txn)
+        key = self.random.randrange(_KEYS)
+        partition.append(_OTHER_KEY if key in partition.erased else key, value, txn=txn)
 
     def _traffic(self) -> None:
         rng = self.random
@@ -815,7 +823,8 @@ class World:
             self.judge.cut(partition, lost)
             for _ in range(len(lost) + rng.choice((0, 6))):
                 self.values += 1
-                partition.append(rng.randrange(_KEYS), self.values)
+                key = rng.randrange(_KEYS)
+                partition.append(_OTHER_KEY if key in partition.erased else key, self.values)
 
     def _deletes(self, partition: Partition) -> bool:
         """Whether the policy is not compact alone: brokers refuse to delete records then."""
@@ -890,6 +899,8 @@ class World:
             (self.operator.resume if rng.random() < 0.3 else self.operator.pause)()
         if self._chance(plan.retention):
             self.operator.retain()
+        if plan.erase and self.erasures.random() < plan.erase:
+            self.operator.erase(self.erasures)
 
     def failover(self, target: str) -> None:
         """`tandem failover`: ask an instance for the next generation."""
@@ -999,6 +1010,7 @@ def wire() -> None:
     """Patch the production modules and put the simulated fetcher and transcoder in the place of the real ones."""
     patching.apply()
     janitor.wire()
+    erasing.wire()
 
     def open_source(*_: object, **__: object) -> Source:
         return cast("Source", runtime.here().me().process.open_source())

@@ -49,7 +49,7 @@ TOPIC = "t"
 PARTITIONS = 2
 SPEC = TopicSpec(TOPIC, PARTITIONS)
 KEYS = (b"a", b"b", b"a key that is longer than sixteen bytes")
-_MERGES = MergeRules(fan_in=2, smallest=64, own_bytes=300, limit=2000, most_runs=9)
+MERGES = MergeRules(fan_in=2, smallest=64, own_bytes=300, limit=2000, most_runs=9)
 
 Op = tuple[Any, ...]
 Latest = dict[tuple[int, bytes], bytes]
@@ -250,7 +250,7 @@ class World:
                 writer=committer.backup.writer,
                 store=self.swept.store,
                 committer=committer,
-                rules=_MERGES,
+                rules=MERGES,
                 name="merge",
             ).step()
 

@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from tandem.backup_avro.chain import layout
-from tandem.backup_avro.chain.entries import Entry, EntryKind
+from tandem.backup_avro.chain.entries import Entry, EntryKind, PartitionKey
 from tandem.backup_avro.chain.erasure import without_erased
 from tandem.backup_avro.chain.generation import ChainError, Generation
 from tandem.backup_avro.errors import OversizeError, TandemError
@@ -224,7 +224,8 @@ class Eraser:
                 found = list(self._run(tasks, True))
                 errors |= {one.key: one.error for one in found if one.error is not None}
                 clean |= {one.key for one in found if one.error is None and not one.records}
-                done = self._commit(state, [one for one in found if one.records], since, errors)
+                searched = clean | errors.keys() | {one.key for one in found}
+                done = self._commit(state, _Exchange(found, searched, since), errors)
                 records += sum(one.records for one in done)
                 tombstones += sum(one.tombstones for one in done)
                 rewritten += len(done)
@@ -240,13 +241,14 @@ class Eraser:
             errors=errors,
         )
 
-    def _commit(
-        self, state: Generation, found: list[ErasedObject], since: int, errors: dict[str, str]
-    ) -> list[ErasedObject]:
-        """Exchange objects in the chain; return those that were. What has left the chain meanwhile is dropped."""
+    def _commit(self, state: Generation, exchange: _Exchange, errors: dict[str, str]) -> list[ErasedObject]:
+        """Exchange objects in the chain; return those that were. What has left the chain meanwhile is dropped.
+
+        All are dropped if an object came in below them that was not searched: it may hold an older record of a key.
+        """
         writer = ChainWriter(self._store, state, self._incarnation, stop=self._stop)
         done: list[ErasedObject] = []
-        queue = [found]
+        queue = [[one for one in exchange.found if one.records]]
         while queue:
             some = queue.pop()
             current = [one for one in some if _is_current(state, one)]
@@ -254,7 +256,7 @@ class Eraser:
             if not current:
                 continue
             try:
-                writer.append(_entry(current, since), unless=partial(_outdated, state, current))
+                writer.append(_entry(current, exchange.since), unless=partial(exchange.outdated, state, current))
             except OversizeError:
                 if len(current) == 1:
                     raise
@@ -265,6 +267,9 @@ class Eraser:
                     queue.append(current)
                     continue
                 self._drop(current)
+                if exchange.below(state, current) is not None:
+                    self._drop(one for some in queue for one in some)
+                    return done
                 errors[f"generation {state.number}"] = f"the chain went on meanwhile: {error.args[0]}; run again"
                 return done
             else:
@@ -299,6 +304,42 @@ class Eraser:
         for at in range(0, len(going), _AT_ONCE):
             self._store.delete(going[at : at + _AT_ONCE])
         return len(going), 0, ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Exchange:
+    """What a search found in a generation: `searched` has the keys of all objects that were read so far.
+
+    `since` is the entry up to which the chain had been read before the search.
+    """
+
+    found: list[ErasedObject]
+    searched: Collection[str]
+    since: int
+
+    def outdated(self, state: Generation, some: Iterable[ErasedObject]) -> str | None:
+        """Return why these objects can't be exchanged by one entry any more."""
+        return _outdated(state, some) or self.below(state, some)
+
+    def below(self, state: Generation, some: Iterable[ErasedObject]) -> str | None:
+        """Return why the exchange would leave an older record of a key as its newest: a merged object was not searched.
+
+        What comes in above only has newer ones.
+        """
+        ends: dict[PartitionKey, int] = {}
+        for one in some:
+            for part in state.objects[one.key].parts if one.key in state.objects else ():
+                ends[part.key] = max(part.last, ends.get(part.key, -1))
+        new = (item for item in state.objects.values() if item.key not in self.searched)
+        return next(
+            (
+                f"{item.key} was not searched"
+                for item in new
+                for part in item.parts
+                if part.first < ends.get(part.key, -1)
+            ),
+            None,
+        )
 
 
 def _is_current(state: Generation, one: ErasedObject) -> bool:
