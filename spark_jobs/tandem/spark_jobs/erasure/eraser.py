@@ -225,7 +225,7 @@ class Eraser:
                 errors |= {one.key: one.error for one in found if one.error is not None}
                 clean |= {one.key for one in found if one.error is None and not one.records}
                 searched = clean | errors.keys() | {one.key for one in found}
-                done = self._commit(state, _Exchange(found, searched, since), errors)
+                done = self._commit(state, _Exchange(topics_of(state, self._topic), found, searched, since), errors)
                 records += sum(one.records for one in done)
                 tombstones += sum(one.tombstones for one in done)
                 rewritten += len(done)
@@ -310,9 +310,10 @@ class Eraser:
 class _Exchange:
     """What a search found in a generation: `searched` has the keys of all objects that were read so far.
 
-    `since` is the entry up to which the chain had been read before the search.
+    `topics` are the ids of the topic. `since` is the entry up to which the chain had been read before the search.
     """
 
+    topics: Collection[str]
     found: list[ErasedObject]
     searched: Collection[str]
     since: int
@@ -329,17 +330,12 @@ class _Exchange:
         ends: dict[PartitionKey, int] = {}
         for one in some:
             for part in state.objects[one.key].parts if one.key in state.objects else ():
-                ends[part.key] = max(part.last, ends.get(part.key, -1))
-        new = (item for item in state.objects.values() if item.key not in self.searched)
-        return next(
-            (
-                f"{item.key} was not searched"
-                for item in new
-                for part in item.parts
-                if part.first < ends.get(part.key, -1)
-            ),
-            None,
-        )
+                if part.key.topic_id in self.topics:
+                    ends[part.key] = max(part.last, ends.get(part.key, -1))
+        for item in state.objects.values():
+            if item.key not in self.searched and any(part.first < ends.get(part.key, -1) for part in item.parts):
+                return f"{item.key} was not searched"
+        return None
 
 
 def _is_current(state: Generation, one: ErasedObject) -> bool:
