@@ -126,13 +126,13 @@ class Cluster:
         return log
 
     def until(self, what: str, holds: Callable[[], bool], timeout_s: float = 180) -> float:
-        """Wait until something holds; return the seconds. An object that is not there yet counts as not."""
+        """Wait until something holds; return the seconds. What is not there yet counts as not."""
         began = time.monotonic()
         while True:
             try:
                 if holds():
                     return time.monotonic() - began
-            except AssertionError:
+            except (AssertionError, KeyError, TypeError):
                 pass
             if time.monotonic() - began > timeout_s:
                 raise AssertionError(f"not within {timeout_s:.0f} s: {what}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from kube.cluster_access import Cluster
-from kube.scene import PAIR, PASSWORD, produce, same_records, topics
+from kube.scene import PAIR, PASSWORD, produce, same_records, topics, written
 from kube.spark_submit import submit
 from kube.steps import Stage, Step
 
@@ -76,12 +76,12 @@ def killed_restore(stage: Stage) -> str:
     """The pod of a restore is killed while it loads; the Job's next pod resumes, and the records are the source's."""
     cluster = stage.cluster
     produce(_KILLED, "for the kill")
-    stage.change("defaults.restore", {"onDemand": True, "args": ["--suffix", ".killed", "--yes", "--rate", "2MiB"]})
+    stage.change("defaults.restore", {"onDemand": True, "args": ["--suffix", ".killed", "--yes", "--rate", "400KiB"]})
     stage.upgrade()
     _settled(cluster)
     _job_from(cluster, "restore", "restore-killed")
     selector = "job-name=restore-killed"
-    cluster.until("the restore loads", lambda: "orders.eu.killed" in topics() and _loading(cluster), 240)
+    cluster.until("the restore loads", lambda: written("orders.eu.killed") > 0, 240)
     pod = cluster.get("pods", "-l", selector)["items"][0]["metadata"]["name"]
     cluster.kubectl("delete", "pod", pod, "--grace-period=0", "--force")
     log = cluster.job_ended("restore-killed")
@@ -132,12 +132,6 @@ def _settled(cluster: Cluster) -> None:
 
 def _uids(cluster: Cluster) -> list[str]:
     return [cluster.pod(each)["metadata"]["uid"] for each in (0, 1)]
-
-
-def _loading(cluster: Cluster) -> bool:
-    """Return whether the restore's progress says that records were written."""
-    lines = cluster.kubectl("logs", "-l", "job-name=restore-killed", "--tail=40", check=False).stdout
-    return "records" in lines or " of " in lines
 
 
 JOBS: Final = (

@@ -118,6 +118,16 @@ def topics() -> set[str]:
     return set(AdminClient({"bootstrap.servers": BROKER}).list_topics(timeout=20).topics)
 
 
+def written(topic: str) -> int:
+    """Return how far the logs of a topic reach, 0 if it is not there."""
+    consumer = Consumer({"bootstrap.servers": BROKER, "group.id": "kube-tests"})
+    try:
+        partitions = consumer.list_topics(topic, timeout=20).topics[topic].partitions
+        return sum(consumer.get_watermark_offsets(TopicPartition(topic, each), timeout=20)[1] for each in partitions)
+    finally:
+        consumer.close()
+
+
 def same_records(suffix: str) -> int:
     """Compare each restored topic with its source, newest value by key, and return how many keys there are."""
     keys = 0
