@@ -43,11 +43,11 @@ def run(chosen: list[Step], *, page: bool) -> int:
         outcomes.append(Outcome(step, time.monotonic() - began, seen, fault))
         told = f"FAULT: {fault}" if fault else seen
         say(f"{time.strftime('%H:%M:%S')}  {step.name:15} {outcomes[-1].seconds:5.0f} s  {told}")
+        if page:
+            write_page(STEPS, outcomes)
         if fault and step.name in FIRST:
             break
     say(table(STEPS, outcomes))
-    if page:
-        write_page(STEPS, outcomes)
     return WRONG if any(each.fault for each in outcomes) else 0
 
 

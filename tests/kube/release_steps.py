@@ -48,9 +48,11 @@ def rolling_update(stage: Stage) -> str:
     """With RollingUpdate a changed configuration restarts both pods, one after the other."""
     cluster = stage.cluster
     stage.change("defaults.updateStrategy", "RollingUpdate")
-    stage.change("defaults.config.flush.interval", "5s")
+    stage.change("defaults.config.flush.interval", "3s")
+    old = [cluster.pod(each)["metadata"]["uid"] for each in (0, 1)]
     stage.upgrade()
-    cluster.kubectl("rollout", "status", f"statefulset/{PAIR}", "--timeout=5m")
+    cluster.until("both pods are new", lambda: not {cluster.pod(each)["metadata"]["uid"] for each in (0, 1)} & {*old})
+    cluster.ready()
     cluster.healthy()
     born = [cluster.pod(each)["metadata"]["creationTimestamp"] for each in (0, 1)]
     assert born[1] < born[0], f"ordinal 0 was first: {born}"
