@@ -114,6 +114,8 @@ def spark_operator(stage: Stage) -> str:
     application = cluster.get("scheduledsparkapplication", f"{PAIR}-verify")["spec"]["template"]
     before = (cluster.status().get("lastVerify") or {}).get("at")
     log = submit(cluster, application)
+    # The operator deletes the driver with its application; here nobody else does.
+    cluster.kubectl("delete", "pod", "-l", "spark-role=driver")
     after = cluster.status()["lastVerify"]
     assert after["clean"], after
     assert after["at"] != before, f"no verification was recorded: {log[-300:]}"

@@ -49,9 +49,9 @@ C
     signed push --quiet localhost/pause:1 "docker-archive:$KUBE_CACHE/images/pause.tar:localhost/pause:1"
 fi
 began=$SECONDS
-# The layers of the last build are used again as far as the files are the same.
+# The layers of the last build are used again as far as the files are the same; so the image names no revision.
 signed bud --quiet --layers --network host --build-arg PYTHON_IMAGE="$base" --build-arg VERSION="$version" \
-    --build-arg REVISION="$(git -C "$SOURCE" rev-parse HEAD 2>/dev/null || true)" --tag "$tandem" "$SOURCE" >"$LOGS/image.log" 2>&1 ||
+    --tag "$tandem" "$SOURCE" >"$LOGS/image.log" 2>&1 ||
     { tail -20 "$LOGS/image.log" >&2; exit 1; }
 identity=$(b images -q "$tandem")
 if [ "$(cat "$KUBE_CACHE/images/tandem.id" 2>/dev/null)" != "$identity" ]; then
