@@ -32,7 +32,7 @@ RUN python -m venv /opt/tandem/venv \
     && /opt/tandem/venv/bin/pip install --no-cache-dir --no-index --find-links /wheels "tandem-kafka-backup[spark,msk,cloud]" \
     && /opt/tandem/venv/bin/pip check \
     && /opt/tandem/venv/bin/python -c "import tandem.sink.transcode._twin, tandem.sink.transcode._bodies" \
-    && /opt/tandem/venv/bin/pip uninstall --yes pip
+    && /opt/tandem/venv/bin/pip uninstall --yes setuptools pip
 # What is in it, as CycloneDX: /opt/tandem/sbom.cdx.json.
 WORKDIR /src
 COPY pyproject.toml ./

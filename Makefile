@@ -17,7 +17,7 @@ CORE = $(shell sed -n '/test_selection = /,/^]/s/^ *"\(tests[^"]*\)",$$/\1/p' te
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test test-all store-test coverage mutation bench bench-keyed docs chart-test chart-golden chart-schema walk install-test image-dry-run simulate planted fuzz damage forgeries chaos kills readers cluster-test spark-versions roles model-check broker-matrix diagrams screenshots lint sandbox clean soak lock audit sbom licences wheel release
+.PHONY: help setup demo check test test-all store-test coverage mutation bench bench-keyed docs chart-test chart-golden chart-schema walk kube-test kube-down install-test image-dry-run simulate planted fuzz damage forgeries chaos kills readers cluster-test spark-versions roles model-check broker-matrix diagrams screenshots lint sandbox clean soak lock audit sbom licences wheel release
 
 help: ## Say what can be made
 	@echo "Needs Python 3.11 or newer, Java 17 or newer and a network for the first time; the rest it gets by itself."
@@ -76,6 +76,12 @@ chart-schema: setup ## Write the configuration's part of the chart's values.sche
 walk: setup ## A stranger's walk from the chart's values to a running pair, written to docs/walk.md
 	@bash scripts/chart-tools.sh
 	@PYTHONPATH=tests $(BIN)/python -m chart.walk
+
+kube-test: setup ## Chart, image and docs on a real Kubernetes of two nodes: docs/quality/kube.md; needs root, Go, packages of Debian, half an hour once; ONLY=step, KEEP=1
+	@PYTHONPATH=tests $(BIN)/python -m kube --page $(if $(ONLY),--only '$(ONLY)') $(if $(KEEP),--keep)
+
+kube-down: ## End the Kubernetes that make kube-test KEEP=1 left; what was built stays
+	@bash tests/kube/cluster/down.sh
 
 install-test: setup ## What a release ships, from built files in new environments: bare, with each extra, by pipx and uvx; DIST=dist for built ones; needs a network
 	@bash scripts/release-tools.sh

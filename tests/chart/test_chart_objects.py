@@ -147,6 +147,13 @@ def test_a_new_version_of_the_chart_restarts_nothing() -> None:
     assert not [label for label in labels.values() if version in label]
 
 
+def test_a_start_is_waited_for() -> None:
+    """No probe fails while the process starts, and a slow start is no reason to kill it for minutes."""
+    probe = container(one(render(single()), "StatefulSet")["spec"]["template"]["spec"])["startupProbe"]
+    assert probe["httpGet"]["path"] == "/livez"
+    assert probe["periodSeconds"] * probe["failureThreshold"] >= 120
+
+
 def test_ready_is_no_question_of_the_role() -> None:
     """A Passive instance is as ready as an Active one; else no rollout would ever end."""
     probe = container(one(render(single()), "StatefulSet")["spec"]["template"]["spec"])["readinessProbe"]
@@ -330,6 +337,45 @@ def test_a_restore_on_demand_never_runs_by_itself() -> None:
     assert found["spec"]["jobTemplate"]["spec"] == job["spec"]
 
 
+@pytest.mark.parametrize("mode", ["local", "operator"])
+def test_files_of_a_job_are_not_those_of_instances(mode: str) -> None:
+    """A restore gets its target's credentials; no instance mounts them, nor is it restarted for them."""
+    target = {
+        "files": {"target": {"secret": "target-cluster"}},
+        "secretEnv": {"AWS_SESSION_TOKEN": {"secret": "target-cluster", "key": "token"}},
+    }
+    shared = {"spark": {"mode": mode}, "files": {"kafka-ca": {"secret": "kafka-ca"}}}
+    plain = {"enabled": True, "args": ["--suffix", ".restored"]}
+    documents, before = (render(single(**shared, restore=restore)) for restore in (plain | target, plain))
+    assert one(documents, "StatefulSet") == one(before, "StatefulSet")
+    kind = "Job" if mode == "local" else "SparkApplication"
+    with_target = [name for name, pod in pods(documents) if "file-target" in {each["name"] for each in pod["volumes"]}]
+    assert with_target
+    assert all(name.startswith(kind) for name in with_target), with_target
+    for _, pod in pods([one(documents, kind)]):
+        (found,) = pod["containers"]
+        mounts = {each["name"]: each["mountPath"] for each in found["volumeMounts"]}
+        assert mounts["file-target"] == "/run/secrets/tandem/target"
+        assert mounts["file-kafka-ca"] == "/run/secrets/tandem/kafka-ca"
+        assert "AWS_SESSION_TOKEN" in {each["name"] for each in found["env"]}
+
+
+def test_files_of_all_jobs_are_in_each() -> None:
+    """`jobs` has what they share, and a job may take one out."""
+    shared = {"files": {"bundle": {"configMap": "company-ca"}}}
+    documents = render(single(jobs=shared, verify={"files": {"bundle": None}}, drill={"enabled": True}))
+    mounting = {name for name, pod in pods(documents) if "file-bundle" in {each["name"] for each in pod["volumes"]}}
+    assert {name.rpartition("-")[2] for name in mounting} == {"retention", "drill"}
+
+
+def test_the_version_of_spark_is_that_of_the_image() -> None:
+    """The operator's objects name it."""
+    lock = (CHART.parents[1] / "requirements" / "runtime.lock").read_text()
+    (locked,) = re.findall(r"^pyspark==(\S+)", lock, re.MULTILINE)
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    assert values["defaults"]["spark"]["version"] == locked
+
+
 def test_names_of_restores_fit() -> None:
     """Whatever the names of release and pair are: pods are found by a label with the Job's name."""
     values = single(
@@ -421,7 +467,7 @@ def test_the_notes_have_commands_to_copy(tmp_path: Path) -> None:
     said = notes(FULL, tmp_path)
     for name in ("acme-tandem-orders", "acme-tandem-connect"):
         assert f"kubectl -n backup exec {name}-0 -- tandem status" in said
-        assert f"kubectl -n backup exec -it {name}-0 -- tandem failover --wait" in said
+        assert f"kubectl -n backup exec -it {name}-0 -- tandem rotate" in said
         assert f"kubectl -n backup logs -l tandem/pair={name}," in said
         assert f"kubectl -n backup port-forward {name}-0 8080, then http://localhost:8080/\n" in said
     assert said.count("An upgrade restarts nothing by itself") == 1  # the other one is RollingUpdate

@@ -6,6 +6,17 @@
 {{- toYaml $job -}}
 {{- end -}}
 
+{{/*
+Puts the job's settings into its context, and its own files and variables over those of the pair: what a job needs alone, no
+instance mounts, and no instance is restarted for.
+*/}}
+{{- define "tandem.setJob" -}}
+{{- $_ := set . "job" (include "tandem.job" . | fromYaml) -}}
+{{- $settings := deepCopy .settings -}}
+{{- include "tandem.overlay" (dict "into" $settings "over" (pick .job "files" "secretEnv")) -}}
+{{- $_ := set . "settings" $settings -}}
+{{- end -}}
+
 {{/* H as the minute: one that follows from the pair's name. */}}
 {{- define "tandem.schedule" -}}
 {{- regexReplaceAll "^H " .job.schedule (printf "%d " (mod (adler32sum .fullname | int64) 60)) -}}

@@ -1,0 +1,151 @@
+"""Steps about the release: upgrades, wrong values, removal."""
+
+from __future__ import annotations
+
+import copy
+import re
+from typing import Final
+
+from kube.cluster_access import SOURCE, Cluster
+from kube.scene import NAMESPACE, PAIR, RELEASE, Values
+from kube.steps import Stage, Step
+
+#: What is made by hand or by Kubernetes, not by the release.
+_NOT_OURS: Final = {
+    *(
+        "secret/kafka-tandem",
+        "secret/kafka-ca",
+        "secret/bucket",
+        "configmap/kube-root-ca.crt",
+        "serviceaccount/default",
+    ),
+}
+_KINDS: Final = "all,configmap,secret,serviceaccount,pdb,role,rolebinding,networkpolicy,cronjob,job"
+
+
+def upgrade_by_script(stage: Stage) -> str:
+    """Change the configuration, and run the script of docs/kubernetes.md word for word: the Passive first."""
+    cluster = stage.cluster
+    active = cluster.active()
+    generation = cluster.status()["restore"]["generation"]
+    before = [cluster.pod(each)["metadata"]["uid"] for each in (0, 1)]
+    stage.change("defaults.config.flush.interval", "4s")
+    stage.upgrade()
+    assert [cluster.pod(each)["metadata"]["uid"] for each in (0, 1)] == before, "an upgrade restarted a pod"
+    # Its last command shows the state, with exit code 3 while the new Active has not been heard.
+    done = cluster.run("bash", "-uo", "pipefail", "-c", documented_script(), check=False)
+    assert done.returncode in {0, 3}, f"the script ended with {done.returncode}: {done.stderr.strip()[-300:]}"
+    cluster.healthy()
+    born = [cluster.pod(each)["metadata"]["creationTimestamp"] for each in (0, 1)]
+    assert born[1 - active] < born[active], f"the Active's pod was first: {born}"
+    now = cluster.status()["restore"]["generation"]
+    assert now == generation, f"everything was read again: generation {now} after {generation}"
+    assert "Active" in done.stdout
+    return f"ordinal {1 - active} first, then {active}; generation {now} continues"
+
+
+def rolling_update(stage: Stage) -> str:
+    """With RollingUpdate a changed configuration restarts both pods, one after the other."""
+    cluster = stage.cluster
+    stage.change("defaults.updateStrategy", "RollingUpdate")
+    stage.change("defaults.config.flush.interval", "3s")
+    old = [cluster.pod(each)["metadata"]["uid"] for each in (0, 1)]
+    stage.upgrade()
+    cluster.until("both pods are new", lambda: not {cluster.pod(each)["metadata"]["uid"] for each in (0, 1)} & {*old})
+    cluster.ready()
+    cluster.healthy()
+    born = [cluster.pod(each)["metadata"]["creationTimestamp"] for each in (0, 1)]
+    assert born[1] < born[0], f"ordinal 0 was first: {born}"
+    stage.change("defaults.updateStrategy", "OnDelete")
+    stage.upgrade()
+    cluster.healthy()
+    return "ordinal 1, then 0"
+
+
+def wrong_values(stage: Stage) -> str:
+    """Wrong values are refused before anything changes; a wrong password ends a pod, and mending it is enough."""
+    cluster = stage.cluster
+    wrong: dict[str, Values] = {
+        "a key that does not exist": {"defaults": {"config": {"flsh": {"interval": "5s"}}}},
+        "a duration that is none": {"defaults": {"config": {"flush": {"interval": "soon"}}}},
+        "a pair without topics": {"pairs": [{"name": "orders"}]},
+        "a time zone that is none": {"defaults": {"jobs": {"timeZone": "Mars/Base"}}},
+    }
+    revision = _revision(cluster)
+    refused = []
+    for title, more in wrong.items():
+        done = cluster.apply(_over(stage.values, more), check=False)
+        assert done.returncode != 0, f"{title} is accepted"
+        refused.append(title)
+    assert _revision(cluster) in {revision, revision + 1}
+    passive = 1 - cluster.active()
+    values = cluster.get("secret", "kafka-tandem")["data"]["password"]
+    _patch_password(cluster, "d3Jvbmc=")
+    cluster.kubectl("delete", "pod", f"{PAIR}-{passive}")
+    cluster.until("the pod with a wrong password ends", lambda: _last_exit(cluster, passive) is not None, 180)
+    code = _last_exit(cluster, passive)
+    _patch_password(cluster, values)
+    cluster.ready(timeout_s=240)
+    cluster.healthy()
+    return f"refused: {len(refused)}; a wrong password ends the pod with {code}, the right one mends it"
+
+
+def uninstall(stage: Stage) -> str:
+    """`helm uninstall` leaves what was made by hand, and the pod of `helm test`, as the docs say."""
+    cluster = stage.cluster
+    cluster.run("helm", "-n", NAMESPACE, "uninstall", RELEASE, "--wait")
+    cluster.kubectl("delete", "pod", "-l", "app.kubernetes.io/component=check")
+    left: set[str] = set()
+
+    def gone() -> bool:
+        left.clear()
+        left.update(cluster.names(_KINDS) - _NOT_OURS)
+        return not left
+
+    try:
+        cluster.until("nothing is left", gone, 90)
+    except AssertionError as error:
+        raise AssertionError(f"{error}: {sorted(left)}") from None
+    return "left: what was made by hand, and the pod of the last `helm test`"
+
+
+def documented_script() -> str:
+    """Return the script of the section about upgrades in docs/kubernetes.md."""
+    page = (SOURCE / "docs" / "kubernetes.md").read_text(encoding="utf-8")
+    section = page.partition("## Upgrades: the Passive first")[2].partition("\n## ")[0]
+    return re.findall(r"^```sh\n(.*?)^```", section, re.DOTALL | re.MULTILINE)[0]
+
+
+def _revision(cluster: Cluster) -> int:
+    done = cluster.run("helm", "-n", NAMESPACE, "history", RELEASE, "--max", "1", "-o", "json")
+    found = re.search(r'"revision":(\d+)', done.stdout)
+    assert found, done.stdout
+    return int(found[1])
+
+
+def _patch_password(cluster: Cluster, encoded: str) -> None:
+    cluster.kubectl("patch", "secret", "kafka-tandem", "-p", f'{{"data": {{"password": "{encoded}"}}}}')
+
+
+def _last_exit(cluster: Cluster, ordinal: int) -> int | None:
+    """Return the exit code of a container's last end, None if it has not ended."""
+    state = cluster.pod(ordinal)["status"]["containerStatuses"][0]
+    ended = state["state"].get("terminated") or state["lastState"].get("terminated")
+    return ended["exitCode"] if ended else None
+
+
+def _over(base: Values, more: Values) -> Values:
+    out = copy.deepcopy(base)
+    for key, value in more.items():
+        out[key] = _over(out.get(key, {}), value) if isinstance(value, dict) else value
+    return out
+
+
+UPGRADES: Final = (
+    Step("upgrade", "Upgrade by the documented script: the Passive first", upgrade_by_script),
+    Step("rolling-update", "Upgrade by RollingUpdate", rolling_update),
+)
+ENDS: Final = (
+    Step("wrong-values", "Wrong values, and a wrong password", wrong_values),
+    Step("uninstall", "Uninstall", uninstall),
+)

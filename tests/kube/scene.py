@@ -1,0 +1,143 @@
+"""The cluster's Kafka topics and the chart's values, both as docs/kubernetes.md has them."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tandem.controller.sandbox.sigv4 import S3Key
+
+ADDRESS: Final = "10.88.0.1"
+BROKER: Final = f"{ADDRESS}:9092"
+BUCKET: Final = "acme-kafka-backup"
+KEY: Final = S3Key(access_key="AKIATANDEM", secret_key="secret-of-tandem")
+USER, PASSWORD = "tandem", "password-of-tandem"
+NAMESPACE: Final = "backup"
+RELEASE: Final = "tandem"
+PAIR: Final = "tandem-orders"
+REPOSITORY: Final = "registry.example.org/tandem"
+#: Topics of the pair with their partitions.
+TOPICS: Final = {"customers": 3, "orders.eu": 6}
+
+Values = dict[str, Any]
+
+
+def values() -> Values:
+    """Return the values of docs/kubernetes.md, for the servers that are here, with shorter times."""
+    return {
+        "image": {"repository": REPOSITORY},
+        "defaults": {
+            "config": {
+                "kafka": {
+                    "bootstrap.servers": "kafka.infra:9093",
+                    "security.protocol": "SASL_SSL",
+                    "sasl.mechanism": "SCRAM-SHA-512",
+                    "sasl.username": USER,
+                    "ssl.ca.location": "/run/secrets/tandem/kafka-ca/ca.crt",
+                },
+                "coordination": {"replication_factor": 1},
+                "flush": {"interval": "5s"},
+                "store": {
+                    "root": f"s3://{BUCKET}/prod",
+                    "region": "us-east-1",
+                    "endpoint_url": "http://s3.infra:8333",
+                    "addressing_style": "path",
+                },
+            },
+            "secretEnv": {
+                "TANDEM_KAFKA__SASL_PASSWORD": {"secret": "kafka-tandem", "key": "password"},
+                "AWS_ACCESS_KEY_ID": {"secret": "bucket", "key": "id"},
+                "AWS_SECRET_ACCESS_KEY": {"secret": "bucket", "key": "secret"},
+            },
+            "files": {"kafka-ca": {"secret": "kafka-ca"}},
+        },
+        "pairs": [{"name": "orders", "config": {"topics": {"include": ["customers"], "patterns": [r"orders\..*"]}}}],
+    }
+
+
+def create_topics() -> None:
+    """Create the pair's topics, compacted, where they are not there."""
+    admin = AdminClient({"bootstrap.servers": BROKER})
+    have = admin.list_topics(timeout=20).topics
+    for name, partitions in TOPICS.items():
+        if name not in have:
+            topic = NewTopic(name, partitions, 1, config={"cleanup.policy": "compact"})
+            admin.create_topics([topic])[name].result()
+
+
+def produce(count: int, label: str) -> None:
+    """Write `count` records into each topic: a hundred keys in `customers`, as many as records in `orders.eu`."""
+    producer = Producer({"bootstrap.servers": BROKER, "linger.ms": 50, "queue.buffering.max.messages": 1_000_000})
+    for number in range(count):
+        producer.produce("customers", key=f"customer-{number % 100}", value=f"{label} {number}")
+        producer.produce("orders.eu", key=f"order-{number}", value=f"{label} {number} " * 10)
+        producer.poll(0)
+    producer.flush()
+
+
+def newest(topic: str, timeout_s: float = 60.0) -> dict[bytes, bytes | None]:
+    """Return the newest value of each key of a topic, read by a client that Tandem does not use for it."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": BROKER,
+            "group.id": "kube-tests",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+        }
+    )
+    found: dict[bytes, bytes | None] = {}
+    try:
+        known = consumer.list_topics(topic, timeout=20).topics[topic]
+        if known.error:
+            raise AssertionError(f"{topic}: {known.error}")
+        wanted = {
+            each: consumer.get_watermark_offsets(TopicPartition(topic, each), timeout=20)[1]
+            for each in known.partitions
+        }
+        consumer.assign([TopicPartition(topic, each, OFFSET_BEGINNING) for each in wanted])
+        until = time.monotonic() + timeout_s
+        while any(
+            0 <= _position(consumer, topic, each) < end or _position(consumer, topic, each) < 0 < end
+            for each, end in wanted.items()
+        ):
+            if time.monotonic() > until:
+                raise AssertionError(f"{topic}: not read to its end in {timeout_s:.0f} s")
+            for message in consumer.consume(10_000, timeout=1.0):
+                if message.error() is None:
+                    found[message.key()] = message.value()
+    finally:
+        consumer.close()
+    return found
+
+
+def topics() -> set[str]:
+    """Return the names of all topics of the broker."""
+    return set(AdminClient({"bootstrap.servers": BROKER}).list_topics(timeout=20).topics)
+
+
+def written(topic: str) -> int:
+    """Return how far the logs of a topic reach, 0 if it is not there."""
+    consumer = Consumer({"bootstrap.servers": BROKER, "group.id": "kube-tests"})
+    try:
+        partitions = consumer.list_topics(topic, timeout=20).topics[topic].partitions
+        return sum(consumer.get_watermark_offsets(TopicPartition(topic, each), timeout=20)[1] for each in partitions)
+    finally:
+        consumer.close()
+
+
+def same_records(suffix: str) -> int:
+    """Compare each restored topic with its source, newest value by key, and return how many keys there are."""
+    keys = 0
+    for name in TOPICS:
+        source, restored = newest(name), newest(f"{name}{suffix}")
+        assert source == restored, f"{name}{suffix}: {len(restored)} keys, {len(source)} in the source, or other values"
+        keys += len(source)
+    return keys
+
+
+def _position(consumer: Consumer, topic: str, partition: int) -> int:
+    offset: int = consumer.position([TopicPartition(topic, partition)])[0].offset
+    return offset
