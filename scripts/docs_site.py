@@ -7,6 +7,7 @@ from CommonMark, which code hosts read. Files that a page links to and that are 
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -23,6 +24,8 @@ SOURCE: Final = ROOT / "build" / "site-source"
 SITE: Final = ROOT / "build" / "site"
 #: What is a page of the site.
 PAGES: Final = ("*.md", "docs/**/*.md", "bench/*.md", "helm/**/*.md")
+#: What becomes one, under the same name with `.md`.
+NOTEBOOKS: Final = "docs/*.ipynb"
 _START: Final = Path("README.md")
 #: The search puts answers before reasons: 1 for all pages that are not named here.
 _WEIGHTS: Final = {
@@ -115,9 +118,27 @@ def copy_pages() -> None:
                 text = text.replace(f"]({name})", f"]({name.rstrip('/')}/README.md)")
                 for file in target.iterdir():
                     _copy(file)
+            elif target.suffix == ".ipynb":
+                text = text.replace(f"]({name})", f"]({Path(name).with_suffix('.md')})")
             elif target.is_file() and target.suffix != ".md":
                 _copy(target)
         _write(page, _front_matter(page) + reindented(text))
+    for notebook in ROOT.glob(NOTEBOOKS):
+        _copy(notebook)
+        page = notebook.relative_to(ROOT).with_suffix(".md")
+        _write(page, _front_matter(page) + notebook_page(notebook))
+
+
+def notebook_page(notebook: Path) -> str:
+    """Return the cells of a notebook as a page, below its title a link to the file."""
+    cells = json.loads(notebook.read_text("utf-8"))["cells"]
+    texts = ["".join(cell["source"]) for cell in cells]
+    shown = [
+        text if cell["cell_type"] == "markdown" else f"```python\n{text}\n```"
+        for cell, text in zip(cells, texts, strict=True)
+    ]
+    title, _, rest = shown[0].partition("\n")
+    return "\n\n".join([title, f"[{notebook.name}]({notebook.name}) is the file.", rest, *shown[1:]]) + "\n"
 
 
 def _front_matter(page: Path) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from scripts.docs_site import pages, problems, reindented, relative_links
+from scripts.docs_site import NOTEBOOKS, pages, problems, reindented, relative_links
 
 ROOT = Path(__file__).parents[3]
 GROUPS = ["Start", "Operate", "Restore", "Reference", "Why to trust it"]
@@ -39,7 +39,9 @@ def test_each_page_is_in_the_navigation_once() -> None:
     """Or in a list that is; nothing is named that is not there but the list of schemas, which the build makes."""
     named = [page for tab in navigation().values() for page in tab]
     assert len(named) == len(set(named))
-    there = {str(page) for page in pages()}
+    there = {str(page) for page in pages()} | {
+        str(notebook.relative_to(ROOT).with_suffix(".md")) for notebook in ROOT.glob(NOTEBOOKS)
+    }
     in_lists = {page for page in there if str(Path(page).parent) in LISTED and page not in named}
     assert {*named} - {"docs/schemas/README.md"} == there - in_lists
     for folder, page in LISTED.items():
