@@ -157,7 +157,7 @@ screenshots: setup ## Photograph the status page of a real pair in three states 
 diagrams: setup ## Draw the diagrams of docs/protocol.md from the state machine and the chain's rules
 	@PYTHONPATH=tests:. $(BIN)/python -m support.pages.diagrams
 
-docs: setup ## Build the documentation as a site into build/site, and check its links, its search and that it loads nothing from elsewhere
+docs: setup ## Build the documentation as a site into build/site, and check its links, its search, its diagrams and that it loads nothing from elsewhere; needs npm once, chromium for some checks
 	@$(BIN)/python -c 'import mkdocs' 2>/dev/null || bash scripts/install-locked.sh $(BIN)/python docs
 	@$(BIN)/python scripts/docs_site.py
 

@@ -7,11 +7,14 @@ from CommonMark, which code hosts read. Files that a page links to and that are 
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -23,6 +26,8 @@ SOURCE: Final = ROOT / "build" / "site-source"
 SITE: Final = ROOT / "build" / "site"
 #: What is a page of the site.
 PAGES: Final = ("*.md", "docs/**/*.md", "bench/*.md", "helm/**/*.md")
+#: What becomes one, under the same name with `.md`.
+NOTEBOOKS: Final = "docs/*.ipynb"
 _START: Final = Path("README.md")
 #: The search puts answers before reasons: 1 for all pages that are not named here.
 _WEIGHTS: Final = {
@@ -44,6 +49,15 @@ _SCHEME = re.compile(r"[a-z][a-z+.-]*:", re.IGNORECASE)
 # What a browser loads by itself.
 _LOADED: Final = {"script": "src", "img": "src", "source": "srcset", "iframe": "src", "link": "href"}
 _ELSEWHERE = re.compile(r"(?:https?:)?//[a-z0-9-]+\.[a-z]", re.IGNORECASE)
+# The script that draws diagrams in the browser, as npm has it. The theme would load the newest one from elsewhere.
+_MERMAID: Final = "mermaid@11.17.2"
+_MERMAID_SHA256: Final = "581ed7d74bd9048d0e3a91363927d72ef22942d7722546b27f7cc29e35390eb8"
+_CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tandem" / "site"
+_DIAGRAM: Final = '<pre class="mermaid"'
+# What the theme puts in its place.
+_DRAWN: Final = '<div class="mermaid"'
+# The script of the theme, which asks for that one if it is not there.
+_THEME = re.compile(r'<script src="[^"]*assets/javascripts/bundle')
 # Where the theme would load help for old browsers and diagrams from.
 _NETWORK: Final = "https://unpkg.com/"
 
@@ -115,9 +129,27 @@ def copy_pages() -> None:
                 text = text.replace(f"]({name})", f"]({name.rstrip('/')}/README.md)")
                 for file in target.iterdir():
                     _copy(file)
+            elif target.suffix == ".ipynb":
+                text = text.replace(f"]({name})", f"]({Path(name).with_suffix('.md')})")
             elif target.is_file() and target.suffix != ".md":
                 _copy(target)
         _write(page, _front_matter(page) + reindented(text))
+    for notebook in ROOT.glob(NOTEBOOKS):
+        _copy(notebook)
+        page = notebook.relative_to(ROOT).with_suffix(".md")
+        _write(page, _front_matter(page) + notebook_page(notebook))
+
+
+def notebook_page(notebook: Path) -> str:
+    """Return the cells of a notebook as a page, below its title a link to the file."""
+    cells = json.loads(notebook.read_text("utf-8"))["cells"]
+    texts = ["".join(cell["source"]) for cell in cells]
+    shown = [
+        text if cell["cell_type"] == "markdown" else f"```python\n{text}\n```"
+        for cell, text in zip(cells, texts, strict=True)
+    ]
+    title, _, rest = shown[0].partition("\n")
+    return "\n\n".join([title, f"[{notebook.name}]({notebook.name}) is the file.", rest, *shown[1:]]) + "\n"
 
 
 def _front_matter(page: Path) -> str:
@@ -217,12 +249,63 @@ def places_of_this_machine() -> tuple[str, ...]:
     )
 
 
+def mermaid() -> Path | None:
+    """Return the folder with `mermaid.min.js` and its LICENSE, fetched once for a user; None without npm.
+
+    RuntimeError if it is not the file that is expected.
+    """
+    folder = _CACHE / _MERMAID
+    script = folder / "mermaid.min.js"
+    if not script.exists():
+        if (npm := shutil.which("npm")) is None:
+            return None
+        folder.mkdir(parents=True, exist_ok=True)
+        subprocess.run([npm, "pack", "--silent", _MERMAID], cwd=folder, check=True, capture_output=True)  # noqa: S603
+        (packed,) = folder.glob("*.tgz")
+        with tarfile.open(packed) as archive:
+            for name in ("package/LICENSE", "package/dist/mermaid.min.js"):
+                member = archive.getmember(name)
+                member.name = Path(name).name
+                archive.extract(member, folder, filter="data")
+        packed.unlink()
+    if hashlib.sha256(script.read_bytes()).hexdigest() != _MERMAID_SHA256:
+        raise RuntimeError(f"{script} is not the file of {_MERMAID} that is expected: remove it")
+    return folder
+
+
+def pages_with_diagrams(site: Path) -> list[Path]:
+    """Return the pages of a site that was built, in which the browser draws diagrams."""
+    return sorted(path for path in site.rglob("*.html") if _DIAGRAM in path.read_text("utf-8"))
+
+
+def add_mermaid(site: Path, folder: Path) -> None:
+    """Copy the script that draws to the site; pages that have diagrams load it before the theme's script."""
+    target = site / "assets" / "mermaid"
+    shutil.copytree(folder, target)
+    for page in pages_with_diagrams(site):
+        place = Path(os.path.relpath(target, page.parent)) / "mermaid.min.js"
+        text = page.read_text("utf-8")
+        loaded, times = _THEME.subn(lambda found, at=place: f'<script src="{at}"></script>{found[0]}', text, 1)  # type: ignore[misc]
+        if not times:
+            raise RuntimeError(f"{page} has no script of the theme")
+        page.write_text(loaded, "utf-8")
+
+
+def undrawn(page: Path, browser: str) -> int:
+    """Open a page from the file system in Chromium: how many of its diagrams it shows as text."""
+    return page.read_text("utf-8").count(_DIAGRAM) - _opened(browser, page.as_uri()).count(_DRAWN)
+
+
+def _opened(browser: str, address: str) -> str:
+    """Return the page as it is in Chromium when its scripts have run."""
+    options = ("--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=20000", "--dump-dom")
+    return subprocess.run([browser, *options, address], capture_output=True, text=True, check=False).stdout  # noqa: S603
+
+
 def first_hit(site: Path, browser: str, words: str) -> str | None:
     """Open the start page from the file system in Chromium and search: the first page that is found, or None."""
     address = f"{(site / 'index.html').as_uri()}?q={quote(words)}"
-    options = ("--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=20000", "--dump-dom")
-    shown = subprocess.run([browser, *options, address], capture_output=True, text=True, check=False).stdout  # noqa: S603
-    found = re.search(r'<a href="([^"?#]+)[^"]*" class="md-search-result__link"', shown)
+    found = re.search(r'<a href="([^"?#]+)[^"]*" class="md-search-result__link"', _opened(browser, address))
     return found[1].removeprefix(f"{site.as_uri()}/") if found else None
 
 
@@ -247,15 +330,24 @@ def main() -> int:
         text = script.read_text("utf-8")
         if _NETWORK in text:
             script.write_text(text.replace(_NETWORK, "absent/"), "utf-8")
+    if (drawer := mermaid()) is not None:
+        add_mermaid(SITE, drawer)
     wrong = problems(SITE, (*places_of_this_machine(), _NETWORK))
     browser = shutil.which("chromium")
     # A word that a reason has more often than the answer: without the weights, a decision comes first.
     if browser and (hit := first_hit(SITE, browser, "IAM rights")) != "docs/roles.html":
         wrong.append(f"a search for 'IAM rights' in a page that is opened from the file system finds {hit} first")
+    if browser and drawer:
+        wrong += [
+            f"{page.relative_to(SITE)} shows {left} of its diagrams as text"
+            for page in pages_with_diagrams(SITE)
+            if (left := undrawn(page, browser))
+        ]
     for sentence in wrong:
         sys.stderr.write(f"error: {sentence}\n")
     if not wrong:
-        tried = "searched with chromium" if browser else "not searched: there is no chromium"
+        tried = "searched and drawn with chromium" if browser else "neither searched nor drawn: there is no chromium"
+        tried += "" if drawer else "; diagrams are text: there is no npm"
         sys.stdout.write(f"{len(list(SITE.rglob('*.html')))} pages, {SITE.relative_to(ROOT)}/index.html; {tried}\n")
     return 1 if wrong else 0
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from scripts.docs_site import pages, problems, reindented, relative_links
+from scripts.docs_site import NOTEBOOKS, add_mermaid, notebook_page, pages, problems, reindented, relative_links
 
 ROOT = Path(__file__).parents[3]
 GROUPS = ["Start", "Operate", "Restore", "Reference", "Why to trust it"]
@@ -39,7 +39,9 @@ def test_each_page_is_in_the_navigation_once() -> None:
     """Or in a list that is; nothing is named that is not there but the list of schemas, which the build makes."""
     named = [page for tab in navigation().values() for page in tab]
     assert len(named) == len(set(named))
-    there = {str(page) for page in pages()}
+    there = {str(page) for page in pages()} | {
+        str(notebook.relative_to(ROOT).with_suffix(".md")) for notebook in ROOT.glob(NOTEBOOKS)
+    }
     in_lists = {page for page in there if str(Path(page).parent) in LISTED and page not in named}
     assert {*named} - {"docs/schemas/README.md"} == there - in_lists
     for folder, page in LISTED.items():
@@ -121,3 +123,32 @@ def test_what_is_wrong_beside_the_pages(site: Path) -> None:
         "style.css loads from elsewhere",
         "there is no index of the search that works without a server",
     ]
+
+
+def test_only_pages_with_diagrams_load_the_script_that_draws(
+    site: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Before the theme's script, from a file of the site; a page without the theme's script is an error."""
+    fetched = tmp_path_factory.mktemp("mermaid")
+    (fetched / "mermaid.min.js").write_text("")
+    (site / "docs").mkdir()
+    theme = '<script src="../assets/javascripts/bundle.1.min.js"></script>'
+    (site / "assets" / "javascripts").mkdir(parents=True)
+    (site / "assets" / "javascripts" / "bundle.1.min.js").write_text("")
+    drawn = site / "docs" / "c.html"
+    drawn.write_text(f'<pre class="mermaid"><code>a</code></pre>{theme}')
+    (site / "docs" / "d.html").write_text(theme)
+    add_mermaid(site, fetched)
+    assert drawn.read_text().endswith(f'</pre><script src="../assets/mermaid/mermaid.min.js"></script>{theme}')
+    assert (site / "docs" / "d.html").read_text() == theme
+    assert problems(site) == []
+
+
+def test_a_notebook_becomes_a_page() -> None:
+    """Its title first, then the link to the file; code is a block of Python."""
+    page = notebook_page(ROOT / "docs" / "notebook.ipynb")
+    assert page.startswith("# A backup in a notebook\n\n[notebook.ipynb](notebook.ipynb) is the file.\n\n")
+    assert (
+        "\n\n```python\nfrom tandem.spark_jobs.notebook import notebook_session\n\nspark = notebook_session()\n```\n\n"
+        in page
+    )

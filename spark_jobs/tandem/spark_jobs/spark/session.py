@@ -5,6 +5,7 @@ Of the modules that start and plan Spark jobs, only this one reads the environme
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import secrets
@@ -48,6 +49,12 @@ _LOST: Final = (
     (re.compile(r"Python worker exited unexpectedly"), "a Python worker"),
     (re.compile(r"ExecutorLostFailure"), "an executor"),
     (re.compile(r"^MemoryError$|OutOfMemoryError", re.MULTILINE), "the memory for a task"),
+)
+# A package that a worker's Python has not: in a task's error, or what the daemon of the workers said when it ended.
+_ABSENT: Final = re.compile(r"No module named '([\w.]+)'")
+_ABSENT_REMEDY: Final = (
+    "install tandem-kafka-backup[spark] in the Python of the workers, on each of their machines, and name that Python "
+    "in PYSPARK_PYTHON before the session starts"
 )
 # An error of the JVM, as the line of a stack trace that names it.
 _THROWN: Final = re.compile(r"(?:Caused by)?: ((?:[a-z_]\w*\.)+[A-Z]\w*(?:Error|Exception): .+)")
@@ -98,8 +105,12 @@ def missing_extra(error: ImportError) -> ConfigError | None:
     """Return the error for a package that the extra [spark] brings; None if `error` is about another one."""
     if (error.name or "").partition(".")[0] not in _OF_EXTRA:
         return None
+    return _lacks_extra(error.name)
+
+
+def _lacks_extra(package: str | None) -> ConfigError:
     return ConfigError(
-        f"this needs the extra [spark], which is not installed: there is no {error.name}",
+        f"this needs the extra [spark], which is not installed: there is no {package}",
         code="TDM-P069",
         remedy="pip install 'tandem-kafka-backup[spark]'",
     )
@@ -286,8 +297,11 @@ class ContextStart:
     def __init__(
         self, master: str, *, name: str, extra: Mapping[str, str] | None = None, schedules_only: bool = False
     ) -> None:
+        # Known at once, before anything else is begun. PySpark comes first: most of those who lack it lack Java too.
+        if importlib.util.find_spec("pyspark") is None:
+            raise _lacks_extra("pyspark")
         if is_local(master):
-            _require_java()  # known at once, before anything else is begun
+            _require_java()
         self._build = partial(build_context, master, name=name, extra=extra, schedules_only=schedules_only)
         self._extra = extra or {}
         self._context: SparkContext | None = None
@@ -474,6 +488,10 @@ def from_spark(text: str) -> TandemError:
                 code="TDM-P072",
                 remedy=_LOST_REMEDY,
             )
+    if absent := _ABSENT.search(text):
+        return ConfigError(
+            f"Spark's Python workers lack the module {absent[1]}", code="TDM-P085", remedy=_ABSENT_REMEDY
+        )
     if _ENDED.search(text):
         return PermanentError("Spark's cluster has ended the application", code="TDM-P084", remedy=_ENDED_REMEDY)
     first = text.strip().partition("\n")[0]

@@ -220,6 +220,11 @@ def test_memory_for_fetched_objects_is_bounded(store: ObjectStore, tmp_path: Pat
             "Spark's cluster has ended the application (Spark's own lines above say why.",
         ),
         (
+            "Lost task 0.3 (TID 3): a.PythonException: Traceback:\nModuleNotFoundError: No module named 'tandem'\n",
+            "ConfigError",
+            "Spark's Python workers lack the module tandem (install tandem-kafka-backup[spark] in the Python of the",
+        ),
+        (
             "While calling z:a.b.\n: a.b.SparkException: Job 0 cancelled because SparkContext was shut down",
             "PermanentError",
             "Spark's cluster has ended the application",
@@ -232,7 +237,7 @@ def test_errors_of_tasks_come_back_as_they_were_raised(text: str, kind: str, mes
     assert isinstance(error, TandemError)
     assert type(error).__name__ == kind
     assert message in str(error)
-    assert error.code in {"TDM-P072", "TDM-P073", "TDM-P084", "TDM-P061"}
+    assert error.code in {"TDM-P072", "TDM-P073", "TDM-P084", "TDM-P085", "TDM-P061"}
 
 
 def test_the_code_of_a_task_comes_back() -> None:
