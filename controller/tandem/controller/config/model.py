@@ -425,7 +425,7 @@ class LogSettings(Section):
         BeforeValidator(lambda level: level.lower() if isinstance(level, str) else level),
     ] = Field(default="info", description="least level that is written")
     format: Literal["auto", "console", "json"] = Field(
-        default="auto", description="`auto`: console on a terminal, else json"
+        default="auto", description="`auto`: console on a terminal (`tandem run`: short lines), else json"
     )
 
 

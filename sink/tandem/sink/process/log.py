@@ -41,6 +41,9 @@ _SHORTEST_LINE: Final = 16
 _FRAMES: Final = 20
 _CAUSES: Final = 8
 _FIRST: Final = ("timestamp", "level", "event", "logger")
+_SHORT_FIELDS: Final = 4  # of a short line about nothing that went wrong
+_PLACE: Final = ("topic", "partition")
+_PAINTED: Final = {"warning": "33", "error": "31;1", "critical": "31;1"}
 
 Format = Literal["auto", "console", "json"]
 
@@ -50,7 +53,7 @@ class LogSetup:
     """A process's log settings, for `follow` in another one; `bound` are the fields of all its lines."""
 
     level: str = "warning"
-    fmt: Literal["console", "json"] = "json"
+    fmt: Literal["console", "json", "short"] = "json"
     bound: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -141,15 +144,17 @@ def configure_unless_done(stream: TextIO | None = None) -> None:
         )
 
 
-def configure(*, level: str = "info", fmt: Format = "auto", stream: TextIO | None = None) -> None:
+def configure(*, level: str = "info", fmt: Format | Literal["short"] = "auto", stream: TextIO | None = None) -> None:
     """Send all logs to `stream` (stderr): Tandem's from `level` up, those of libraries from WARNING up.
 
-    `auto` is console on a terminal, else JSON. Colours need a terminal and no NO_COLOR. May be called again.
+    `auto` is console on a terminal, else JSON. `short` is one short line for an event: time, event, topic-partition and
+    few fields. Colours need a terminal and no NO_COLOR. May be called again.
     """
     stream = stream if stream is not None else sys.stderr
     terminal = stream.isatty()
     console = fmt == "console" or (fmt == "auto" and terminal)
-    render = _console(colours=terminal and not os.environ.get("NO_COLOR")) if console else _json()
+    colours = terminal and not os.environ.get("NO_COLOR")
+    render = _short(colours=colours) if fmt == "short" else _console(colours=colours) if console else _json()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(
         _Formatter(
@@ -166,7 +171,7 @@ def configure(*, level: str = "info", fmt: Format = "auto", stream: TextIO | Non
     for name in _OURS:
         logging.getLogger(name).setLevel(own)
     _Process.handler = handler
-    _Process.setup = LogSetup(level=level, fmt="console" if console else "json")
+    _Process.setup = LogSetup(level=level, fmt="short" if fmt == "short" else "console" if console else "json")
     logging.captureWarnings(capture=True)
     threading.excepthook = _thread_died
     structlog.configure(
@@ -186,9 +191,11 @@ def configure(*, level: str = "info", fmt: Format = "auto", stream: TextIO | Non
 def configure_instance(*, level: str, fmt: Format) -> None:
     """Configure the log of `tandem run` and of its workers. Clients don't log: the pipeline reports their errors once.
 
-    The clients of both Kafka and S3 write several lines a second while a broker or the store is unavailable.
+    The clients of both Kafka and S3 write several lines a second while a broker or the store is unavailable. On a
+    terminal `auto` is short lines, unless all of `debug` is wanted.
     """
-    configure(level=level, fmt=fmt)
+    short = fmt == "auto" and level != "debug" and sys.stderr.isatty()
+    configure(level=level, fmt="short" if short else fmt)
     if level != "debug":
         logging.getLogger("kafka").setLevel(logging.CRITICAL)
         stamina.instrumentation.set_on_retry_hooks([])
@@ -239,6 +246,26 @@ def _shared() -> list[Processor]:
 
 def _console(*, colours: bool) -> list[Processor]:
     return [_hide, _escape, structlog.dev.ConsoleRenderer(colors=colours, exception_formatter=_format_traceback)]
+
+
+def _short(*, colours: bool) -> list[Processor]:
+    full = structlog.dev.ConsoleRenderer(colors=colours, exception_formatter=_format_traceback)
+
+    def render(logger: WrappedLogger, name: str, event: EventDict) -> str:
+        """Return time of day (UTC), event, place and fields; all fields of a warning, and all there is of an error."""
+        if "exc_info" in event or "stack" in event:
+            return full(logger, name, event)
+        level = event.get("level", "info")
+        place = [str(event[key]) for key in _PLACE if event.get(key) is not None]
+        said = {*_FIRST, *_PLACE, *_Process.bound}
+        fields = [f"{key}={value}" for key, value in event.items() if key not in said and value is not None]
+        kept = fields if level in _PAINTED else fields[:_SHORT_FIELDS]
+        code = _PAINTED.get(level) if colours else None
+        text = f"{level}: {event['event']}" if level in _PAINTED else str(event["event"])
+        words = [str(event["timestamp"])[11:19], f"\x1b[{code}m{text}\x1b[0m" if code else text]
+        return "  ".join([*words, *(["-".join(place)] if place else []), *([" ".join(kept)] if kept else [])])
+
+    return [_hide, _escape, render]
 
 
 def _json() -> list[Processor]:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import Entry, EntryKind, PartitionKey
@@ -45,6 +45,7 @@ from tandem.spark_jobs.erasure.erasure_plan import (
 from tandem.spark_jobs.reading.object_reader import StoreAddress, require_pair
 from tandem.spark_jobs.retention.readable_checkpoints import readable_checkpoints
 from tandem.spark_jobs.retention.retention_plan import JANITOR, PIN_OWNER
+from tandem.spark_jobs.spark.job_progress import reporting
 from tandem.spark_jobs.spark.worker_log import logged
 
 if TYPE_CHECKING:
@@ -360,22 +361,43 @@ def _entry(found: Iterable[ErasedObject], since: int) -> Entry:
     )
 
 
-def eraser(spark: SparkSession, address: StoreAddress, pair: str, topic: str, keys: SearchedKeys) -> Eraser:
-    """Return an eraser whose objects are searched on Spark. Raises ConfigError if the pair has no generation."""
+def eraser(
+    spark: SparkSession,
+    address: StoreAddress,
+    pair: str,
+    topic: str,
+    keys: SearchedKeys,
+    *,
+    tell: Callable[[int, int], None] | None = None,
+) -> Eraser:
+    """Return an eraser whose objects are searched on Spark. Raises ConfigError if the pair has no generation.
+
+    `tell` is called during each search or rewriting with the number of objects done, and of all.
+    """
     require_pair(address, pair)
     context = spark.sparkContext
 
     def run(tasks: Sequence[ErasureTask], write: bool) -> list[ErasedObject]:
         slices = min(len(tasks), 8 * context.defaultParallelism)
         dealt = [tasks[number::slices] for number in range(slices)]
-        rows = context.parallelize(dealt, slices)
-        found: list[ErasedObject] = rows.flatMap(logged(partial(_erase_here, address, keys, write))).collect()
+        done = context.accumulator(0)
+        report = None if tell is None else lambda count: tell(count, len(tasks))
+        with reporting(lambda: min(done.value, len(tasks)), report):
+            rows = context.parallelize(dealt, slices)
+            work = partial(_erase_here, address, keys, write, done)
+            found: list[ErasedObject] = rows.flatMap(logged(work)).collect()
         return found
 
     return Eraser(address.open(), pair, topic, keys, run)
 
 
 def _erase_here(
-    address: StoreAddress, keys: SearchedKeys, write: bool, tasks: Iterable[ErasureTask]
+    address: StoreAddress,
+    keys: SearchedKeys,
+    write: bool,
+    done: Any,  # noqa: ANN401 - an accumulator
+    tasks: Iterable[ErasureTask],
 ) -> Iterable[ErasedObject]:
-    yield from erase_all(address.open(), keys, tasks, write=write)
+    for one in erase_all(address.open(), keys, tasks, write=write):
+        done.add(1)
+        yield one

@@ -53,12 +53,21 @@ class ErasureReport:
 class ErasureJob:
     """One erasure: first its plan, then, if there is consent, the rest."""
 
-    def __init__(self, spark: SparkSession, address: StoreAddress, pair: str, topic: str, keys: SearchedKeys) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        address: StoreAddress,
+        pair: str,
+        topic: str,
+        keys: SearchedKeys,
+        *,
+        told: Callable[[int, int], None] | None = None,
+    ) -> None:
         self._spark = spark
         self._address = address
         self._pair = pair
         self._topic = topic
-        self._eraser: Eraser = eraser(spark, address, pair, topic, keys)
+        self._eraser: Eraser = eraser(spark, address, pair, topic, keys, tell=told)
 
     def plan(self, live: LiveKeys | None) -> ErasureReport:
         """Search everything. ConfigError if no generation knows the topic; raises as `Eraser.plan`."""

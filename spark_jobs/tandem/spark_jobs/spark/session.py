@@ -27,6 +27,7 @@ from tandem.backup_avro.errors import ConfigError, PermanentError, RefusedError,
 from tandem.sink.process import sourced_secret
 from tandem.spark_jobs.spark import worker_daemon
 from tandem.spark_jobs.spark.class_archive import ClassArchive
+from tandem.spark_jobs.spark.java_launcher import without_incubator_modules
 from tandem.spark_jobs.spark.spark_classes import find_spark_archive, make_in_background, started_with
 from tandem.spark_jobs.spark.worker_log import logged
 
@@ -236,7 +237,8 @@ def build_context(
             new = SparkContext._gateway is None  # noqa: SLF001 (there is no JVM yet)
             archive = _archive(chosen) if new else None
             options = _SCHEDULES_ONLY if new and is_local(master) and schedules_only else ()
-            with _inherited(is_local(master) and new), started_with(archive, options):
+            quiet = without_incubator_modules() if new and "PYSPARK_GATEWAY_PORT" not in os.environ else nullcontext()
+            with _inherited(is_local(master) and new), started_with(archive, options), quiet:
                 SparkContext._ensure_initialized(conf=first)  # noqa: SLF001 (what a builder does, in two steps)
             chosen |= private_settings(master, dict(SparkConf().getAll()) | chosen)
             context = SparkContext.getOrCreate(SparkConf().setMaster(master).setAppName(name).setAll([*chosen.items()]))

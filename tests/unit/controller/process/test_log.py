@@ -340,6 +340,28 @@ def test_configuring_again_replaces_the_first(capsys: pytest.CaptureFixture[str]
     assert captured.out + captured.err == ""
 
 
+@pytest.mark.parametrize(
+    ("fmt", "level", "short"), [("auto", "info", True), ("auto", "debug", False), ("console", "info", False)]
+)
+def test_an_instance_on_a_terminal_has_short_lines(
+    monkeypatch: pytest.MonkeyPatch, fmt: log.Format, level: str, short: bool
+) -> None:
+    """Time, event, place, few fields; all fields of a warning; what all lines have in common is left out."""
+    monkeypatch.setattr("sys.stderr", shown := Terminal())
+    monkeypatch.setenv("NO_COLOR", "1")
+    log.configure_instance(level=level, fmt=fmt)
+    log.bind(pair="shop", instance="a", incarnation="0123")
+    logger = structlog.get_logger("tandem.controller")
+    logger.info("read through", topic="orders", partition=3, **{f"n{number}": number for number in range(6)})
+    logger.warning("no answer", error="gone\x1b[2J", password="hunter22", n=1, m=2, o=3, code="TDM-X001")
+    first, second = shown.getvalue().splitlines()
+    assert ("shop" not in first) == short
+    if short:
+        assert re.fullmatch(r"\d\d:\d\d:\d\d  read through  orders-3  n0=0 n1=1 n2=2 n3=3", first)
+        assert second[10:].startswith("warning: no answer  error=gone\\x1b[2J password=********")
+        assert "TDM-X001" in second
+
+
 def test_retries_of_the_store_are_counted() -> None:
     """Each try after the first, whether the log tells of retries or not; an instance's log does not."""
     before = stamina.instrumentation.get_on_retry_hooks()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Final
@@ -21,12 +21,13 @@ from tandem.controller.cli.options.invocation import ConfigOption, SetOption, lo
 from tandem.controller.cli.options.known_heads import warn_of_lost_heads
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.examples import examples
-from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table
+from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table, WideOption
 from tandem.controller.cli.output.slow_notice import patience
+from tandem.controller.cli.output.topic_rows import TopicRows
 
 if TYPE_CHECKING:
     from tandem.backup_avro.documents.checkpoint import CheckpointRequest
-    from tandem.controller.status.checkpoint_view import CheckpointStatus, CheckpointStatusReader
+    from tandem.controller.status.checkpoint_view import CheckpointStatus, CheckpointStatusReader, CutPartition
     from tandem.sink.store import ObjectStore
 
 
@@ -169,6 +170,7 @@ def list_(
             for one in found
         ],
         right=frozenset({"generation", "entry"}),
+        extra=("entry", "requested"),
     )
     body = Checkpoints(pair=settings.pair, checkpoints=found, damaged=damaged)
     output.show(kind="Checkpoints", body=body, output=output_, tables=[table])
@@ -192,6 +194,7 @@ def show(
     root: RootOption = None,
     pair: PairOption = None,
     output_: OutputOption = OutputFormat.TABLE,
+    wide: WideOption = False,
 ) -> None:
     """Show how a checkpoint stands, from the store alone: does-not-exist, ongoing, completed or failed.
 
@@ -207,7 +210,7 @@ def show(
             found = CheckpointStatusReader(store, settings.pair, by=asker()).read_status(id_)
     finally:
         store.close()
-    _show(found, settings.pair, output_)
+    _show(found, settings.pair, output_, wide=wide)
     if found.status is CheckpointState.DOES_NOT_EXIST:
         raise typer.Exit(ExitCode.ERROR)
     if found.status is CheckpointState.FAILED or (found.status is CheckpointState.COMPLETED and not found.restorable):
@@ -310,15 +313,15 @@ def conclude(stands: CheckpointStatus) -> None:
     )
 
 
-def _show(stands: CheckpointStatus, pair: str, form: OutputFormat) -> None:
+def _show(stands: CheckpointStatus, pair: str, form: OutputFormat, *, wide: bool = False) -> None:
     from tandem.controller.status.checkpoint_view import CheckpointDocument  # noqa: PLC0415 - for the command, not for --help
 
     fields = {one.name: getattr(stands, one.name) for one in dataclasses.fields(stands)}
     body = CheckpointDocument(pair=pair, **fields)
-    output.show(kind="Checkpoint", body=body, output=form, tables=_tables(stands))
+    output.show(kind="Checkpoint", body=body, output=form, tables=_tables(stands, wide=wide), wide=wide)
 
 
-def _tables(stands: CheckpointStatus) -> Iterator[Table | str]:
+def _tables(stands: CheckpointStatus, *, wide: bool = False) -> Iterator[Table | str]:
     lines = [f"checkpoint {stands.id}: {stands.status.value}" + (f": {stands.detail}" if stands.detail else "")]
     if stands.requested_at is not None:
         why = f" ({stands.reason})" if stands.reason else ""
@@ -334,13 +337,28 @@ def _tables(stands: CheckpointStatus) -> Iterator[Table | str]:
         lines.append(f"fails unless it is completed by {output.at(stands.deadline)}")
     yield "\n".join(lines)
     if stands.partitions:
+        yield from _cuts(stands.partitions, wide=wide)
+
+
+def _cuts(partitions: Sequence[CutPartition], *, wide: bool) -> Iterator[Table | str]:
+    if wide:
         yield Table(
             columns=("topic", "partition", "cut at offset", "topic id"),
-            rows=[(one.topic, one.partition, one.end, one.topic_id) for one in stands.partitions[:_SHOWN]],
+            rows=[(one.topic, one.partition, one.end, one.topic_id) for one in partitions[:_SHOWN]],
             right=frozenset({"partition", "cut at offset"}),
         )
-        if len(stands.partitions) > _SHOWN:
-            yield f"… and {len(stands.partitions) - _SHOWN} more partitions: -o json lists all"
+        if len(partitions) > _SHOWN:
+            yield f"… and {len(partitions) - _SHOWN} more partitions: -o json lists all"
+        return
+    by_topic: dict[tuple[object, ...], list[CutPartition]] = {}
+    for one in partitions:
+        by_topic.setdefault((one.topic, one.topic_id), []).append(one)
+    groups = list(by_topic.items())
+    yield TopicRows(
+        names=("topic", "topic id"), groups=groups[:_SHOWN], figures=(), sums=lambda _: (), extra=("topic id",)
+    ).table(wide=False)
+    if len(groups) > _SHOWN:
+        yield f"… and {len(groups) - _SHOWN} more topics: -o json lists all"
 
 
 def _kept(stands: CheckpointStatus) -> str | None:

@@ -16,8 +16,9 @@ from tandem.controller.cli.options.completion import generations_and_topics
 from tandem.controller.cli.options.consent import asker
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption
 from tandem.controller.cli.output import output
-from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table
+from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table, WideOption
 from tandem.controller.cli.output.slow_notice import patience
+from tandem.controller.cli.output.topic_rows import TopicRows
 
 if TYPE_CHECKING:
     from tandem.controller.config import Config
@@ -61,12 +62,14 @@ def describe(
     root: RootOption = None,
     pair: PairOption = None,
     output_: OutputOption = OutputFormat.TABLE,
+    wide: WideOption = False,
 ) -> None:
     """Show everything that is stored of a generation or a topic.
 
     Of a generation, cleared ones too: its claim, what its chain tells, topics with their configuration, partitions,
     objects, taints, checkpoints, pins. Of a topic: every generation that holds it. What is digits is a generation;
-    topic/NAME and generation/NUMBER say it in full. Tables show the first 20 lines each, JSON and YAML have all.
+    topic/NAME and generation/NUMBER say it in full. Topics are summed; --wide shows partitions and objects. Tables show
+    the first 20 lines each, JSON and YAML have all.
 
     It reads the store alone. Exit code 2 if there is no such thing, 3 if its chain is damaged.
     """
@@ -75,9 +78,9 @@ def describe(
     try:
         with patience("reading the chains"):
             if kind == "generation":
-                _generation(settings, store, int(name), output_)
+                _generation(settings, store, int(name), output_, wide=wide)
             else:
-                _topic(settings, store, name, output_)
+                _topic(settings, store, name, output_, wide=wide)
     finally:
         store.close()
 
@@ -125,7 +128,7 @@ def _view(settings: Config, store: ObjectStore, reader: ChainReader | None = Non
 # --- a generation -----------------------------------------------------------------------------------------------------
 
 
-def _generation(settings: Config, store: ObjectStore, number: int, form: OutputFormat) -> None:
+def _generation(settings: Config, store: ObjectStore, number: int, form: OutputFormat, *, wide: bool) -> None:
     from tandem.controller.history.describe import describe_generation  # noqa: PLC0415 - likewise
     from tandem.controller.history.store_history import read_past_events  # noqa: PLC0415 - Kafka and S3 are slow to import
     from tandem.sink.store.chain.chain_reader import ChainReader  # noqa: PLC0415 - likewise
@@ -141,13 +144,15 @@ def _generation(settings: Config, store: ObjectStore, number: int, form: OutputF
     generation = next((one for one in seen.generations if one.number == number), None) or reader.load(number)
     past_events = read_past_events(store, settings.pair, only=number, routine=True)
     found = describe_generation(seen, generation, past_events, _checkpoints(settings, store))
-    output.show(kind="GenerationDescription", body=found, output=form, tables=_generation_tables(found))
+    output.show(
+        kind="GenerationDescription", body=found, output=form, tables=_generation_tables(found, wide=wide), wide=wide
+    )
     if past_events.damaged:
         output.warn(f"generation {number} can't be read to its end: {past_events.damaged[number]}")
         raise typer.Exit(ExitCode.UNHEALTHY)
 
 
-def _generation_tables(found: GenerationDescription) -> Iterator[Table | str]:
+def _generation_tables(found: GenerationDescription, *, wide: bool) -> Iterator[Table | str]:
     one = found.generation
     lines = [
         f"generation {one.number} of {one.instance}: {one.state.value}",
@@ -175,7 +180,7 @@ def _generation_tables(found: GenerationDescription) -> Iterator[Table | str]:
         right=frozenset({"count"}),
     )
     yield from _topics(found.topics)
-    yield from _positions(one.positions)
+    yield from _positions(one.positions, wide=wide)
     figures = ("records", "size")
     yield from _some(
         Table(
@@ -184,7 +189,7 @@ def _generation_tables(found: GenerationDescription) -> Iterator[Table | str]:
             rows=[(o.key, f"{o.records:,}", output.size(o.bytes), _few(o.topics)) for o in found.objects[:_SHOWN]],
             right=frozenset(figures),
         ),
-        len(found.objects),
+        len(found.objects) if wide else 0,
     )
     yield from _keeping(found.checkpoints, found.pins, found.releases)
 
@@ -192,7 +197,7 @@ def _generation_tables(found: GenerationDescription) -> Iterator[Table | str]:
 # --- a topic ----------------------------------------------------------------------------------------------------------
 
 
-def _topic(settings: Config, store: ObjectStore, name: str, form: OutputFormat) -> None:
+def _topic(settings: Config, store: ObjectStore, name: str, form: OutputFormat, *, wide: bool) -> None:
     from tandem.controller.history.describe import describe_topic  # noqa: PLC0415 - Kafka and S3 are slow to import
 
     seen = _view(settings, store)
@@ -206,16 +211,16 @@ def _topic(settings: Config, store: ObjectStore, name: str, form: OutputFormat) 
             code="TDM-C007",
             remedy=f"stored are {_few(names)}" if names else "nothing is stored yet: `tandem status` says more",
         )
-    output.show(kind="TopicDescription", body=found, output=form, tables=_topic_tables(found))
+    output.show(kind="TopicDescription", body=found, output=form, tables=_topic_tables(found, wide=wide), wide=wide)
     if seen.damaged:
         raise typer.Exit(ExitCode.UNHEALTHY)
 
 
-def _topic_tables(found: TopicDescription) -> Iterator[Table | str]:
+def _topic_tables(found: TopicDescription, *, wide: bool) -> Iterator[Table | str]:
     count = len(found.copies)
     yield f"topic {found.topic}: in {count} generation{'s' if count != 1 else ''}"
     for copy in found.copies:
-        yield from _copy(copy)
+        yield from _copy(copy, wide=wide)
     yield from _keeping(
         found.checkpoints,
         tuple({pin.id: pin for copy in found.copies for pin in copy.pins}.values()),
@@ -223,10 +228,10 @@ def _topic_tables(found: TopicDescription) -> Iterator[Table | str]:
     )
 
 
-def _copy(copy: TopicCopy) -> Iterator[Table | str]:
+def _copy(copy: TopicCopy, *, wide: bool) -> Iterator[Table | str]:
     gone = ", which the cluster no longer has" if copy.stored.removed else ""
     yield f"generation {copy.generation} of {copy.instance}: {copy.state.value}{gone}"
-    yield from chain(_topics([copy.stored]), _positions(copy.positions))
+    yield from chain(_topics([copy.stored]), _positions(copy.positions, wide=wide))
 
 
 # --- both -------------------------------------------------------------------------------------------------------------
@@ -252,12 +257,28 @@ def _topics(topics: Sequence[TopicStored]) -> Iterator[Table | str]:
                 for one in topics[:_SHOWN]
             ],
             right=frozenset(figures),
+            extra=("topic id", "tombstones", "objects", "configuration"),
         ),
         len(topics),
     )
 
 
-def _positions(positions: Sequence[PositionStatus]) -> Iterator[Table | str]:
+def _positions(positions: Sequence[PositionStatus], *, wide: bool) -> Iterator[Table | str]:
+    if positions and not wide:
+        by_topic: dict[str, list[PositionStatus]] = {}
+        for one in positions:
+            by_topic.setdefault(one.topic, []).append(one)
+        rows = TopicRows(
+            title="partitions",
+            names=("topic",),
+            groups=[((topic,), found) for topic, found in list(by_topic.items())[:_SHOWN]],
+            figures=("read through", "at head", "tainted"),
+            sums=_progress,
+            left=frozenset({"at head"}),
+            extra=("at head",),
+        )
+        yield from _some(rows.table(wide=False), len(by_topic))
+        return
     figures = ("partition", "next offset", "epoch", "log start", "base end")
     yield from _some(
         Table(
@@ -280,6 +301,15 @@ def _positions(positions: Sequence[PositionStatus]) -> Iterator[Table | str]:
             right=frozenset(figures),
         ),
         len(positions),
+    )
+
+
+def _progress(positions: Sequence[PositionStatus]) -> tuple[object, ...]:
+    """Return how many partitions are read through, when all were at their logs' ends, and how many are tainted."""
+    return (
+        sum(one.complete for one in positions),
+        output.at(min(one.head_at for one in positions)),
+        sum(one.tainted_from is not None for one in positions),
     )
 
 

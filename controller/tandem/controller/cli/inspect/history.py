@@ -13,7 +13,7 @@ from tandem.controller.cli.options.completion import generation_numbers
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption
 from tandem.controller.cli.options.known_heads import warn_of_lost_heads
 from tandem.controller.cli.output import output
-from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table
+from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table, WideOption
 from tandem.controller.cli.output.slow_notice import patience
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ def history(
         bool, typer.Option("--commits", help="Commits and confirmations too; needs --generation.")
     ] = False,
     output_: OutputOption = OutputFormat.TABLE,
+    wide: WideOption = False,
 ) -> None:
     """Show claims, completions, handovers and clearings.
 
@@ -70,6 +71,7 @@ def history(
         body=History(pair=settings.pair, root=settings.store.root, damaged=found.damaged, events=found.happenings),
         output=output_,
         tables=_tables(found.happenings, commits=commits),
+        wide=wide,
     )
     if not found.happenings:
         output.note(f"nothing is stored yet for pair {settings.pair} in {settings.store.root}")
@@ -85,6 +87,7 @@ def _tables(happenings: tuple[HistoryEvent, ...], *, commits: bool) -> Iterator[
         columns=("time", "generation", "entry", "event", "instance", "process", *figures, "reason"),
         rows=[_row(one, commits=commits) for one in happenings],
         right=frozenset({"generation", "entry", *figures}),
+        extra=("process", "positions", "objects", "entry"),
     )
 
 

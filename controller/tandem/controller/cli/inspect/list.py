@@ -11,8 +11,8 @@ from tandem.backup_avro.errors import ExitCode
 from tandem.controller.cli.options.backup_place import RootOption, opened
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption
 from tandem.controller.cli.output import output
-from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table
-from tandem.controller.cli.output.point_lines import POINT_COLUMNS, point_rows
+from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table, WideOption
+from tandem.controller.cli.output.point_lines import POINT_COLUMNS, POINT_EXTRA, point_rows
 from tandem.controller.cli.output.slow_notice import patience
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ def list_(
     *,
     root: RootOption = None,
     output_: OutputOption = OutputFormat.TABLE,
+    wide: WideOption = False,
 ) -> None:
     """Show the pairs below a root: who is Active, how much is stored, and all moments that can be restored.
 
@@ -51,7 +52,7 @@ def list_(
             found = pairs(store, remembered_heads(settings))
     finally:
         store.close()
-    output.show(kind="Pairs", body=Pairs(root=store.url, pairs=found), output=output_, tables=_tables(found))
+    output.show(kind="Pairs", body=Pairs(root=store.url, pairs=found), output=output_, tables=_tables(found), wide=wide)
     if not found:
         output.note(f"no pair is stored in {store.url}")
     for one in found:
@@ -81,7 +82,8 @@ def _tables(found: tuple[PairSummary, ...]) -> Iterator[Table]:
             for one in found
         ],
         right=frozenset({"topics", "records", "objects", "size"}),
+        extra=("objects", "topics"),
     )
     rows = [(one.pair, *row) for one in found for row in point_rows(one.restore_points)]
     if rows:
-        yield Table(title="restore points", columns=("pair", *POINT_COLUMNS), rows=rows)
+        yield Table(title="restore points", columns=("pair", *POINT_COLUMNS), rows=rows, extra=POINT_EXTRA)

@@ -23,7 +23,7 @@ from tandem.controller.cli.options.key_format import KeyFormat
 from tandem.controller.cli.options.known_heads import warn_of_lost_heads
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.examples import examples
-from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table
+from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table, WideOption
 
 if TYPE_CHECKING:
     from tandem.spark_jobs.datasource.key_history import KeyRecord
@@ -112,6 +112,7 @@ def records(
     leave_out: layout_options.LeaveOutOption = None,
     index: layout_options.IndexOption = None,
     output_: OutputOption = OutputFormat.TABLE,
+    wide: WideOption = False,
 ) -> None:
     """Show every record of one key that the backup holds, by partition and offset.
 
@@ -176,6 +177,7 @@ def records(
         ),
         output=output_,
         tables=_tables(rows, len(selection.partitions)),
+        wide=wide,
     )
 
 
@@ -260,6 +262,7 @@ def _tables(rows: Sequence[ShownRecord], partitions: int) -> Iterator[Table | st
             for row in rows
         ],
         right=frozenset({"partition", "offset", "generation"}),
+        extra=("object", "headers", "generation"),
     )
     places = {row.partition for row in rows}
     yield f"{len(rows)} records" + (f" in {len(places)} partitions" if len(places) > 1 else "")
@@ -282,4 +285,4 @@ class _Lines:
         now = time.monotonic()
         if now - self._last >= _EVERY_S:
             self._last = now
-            output.note(f"{output.size(done)} of {output.size(of)}")
+            output.progress(f"{output.size(done)} of {output.size(of)}")

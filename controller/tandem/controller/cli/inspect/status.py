@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
@@ -17,8 +18,15 @@ from tandem.controller.cli.options.backup_place import PairOption, RootOption, c
 from tandem.controller.cli.options.durations import SHORTEST_S, at_least
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption
 from tandem.controller.cli.output import output
-from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table, VerdictLines, duration
-from tandem.controller.cli.output.point_lines import POINT_COLUMNS, point_rows
+from tandem.controller.cli.output.output import (
+    OutputFormat,
+    OutputOption,
+    Table,
+    VerdictLines,
+    WideOption,
+    duration,
+)
+from tandem.controller.cli.output.point_lines import POINT_COLUMNS, POINT_EXTRA, point_rows
 from tandem.controller.cli.output.repeat import looks
 from tandem.controller.cli.output.slow_notice import patience
 from tandem.sink.transcode.transcoder_result import REFERENCE
@@ -62,6 +70,7 @@ def status(
         ),
     ] = False,
     output_: OutputOption = OutputFormat.TABLE,
+    wide: WideOption = False,
 ) -> None:
     """Show both instances, their lag, and what can be restored.
 
@@ -97,12 +106,12 @@ def status(
 
     try:
         if watch:
-            _watch(once, every_s=every_s, s3_only=s3_only, form=output_)
+            _watch(once, partial(_show, s3_only=s3_only, form=output_, wide=wide), every_s=every_s, form=output_)
             return
         found, ran = once()
     finally:
         store.close()
-    _show(found, ran, s3_only=s3_only, form=output_)
+    _show(found, ran, s3_only=s3_only, form=output_, wide=wide)
     if not found.healthy:
         raise typer.Exit(ExitCode.UNHEALTHY)
 
@@ -116,13 +125,13 @@ def _look(seen: PairView, store: ObjectStore, pair: str) -> _Picture:
     return found, outcomes.latest_of_each(store, pair)
 
 
-def _watch(once: Callable[[], _Picture], *, every_s: float, s3_only: bool, form: OutputFormat) -> None:
+def _watch(once: Callable[[], _Picture], show: Callable[..., None], *, every_s: float, form: OutputFormat) -> None:
     drawing = form is OutputFormat.TABLE
     try:
         for number, (found, ran) in enumerate(looks(once, every_s=every_s)):
             if drawing and (number or output.is_fancy(sys.stdout)):
                 output.clear()
-            _show(found, ran, s3_only=s3_only, form=form, stream=not drawing)
+            show(found, ran, stream=not drawing)
             sys.stdout.flush()
     except KeyboardInterrupt:
         pass  # Ctrl-C is the normal end of --watch
@@ -134,6 +143,7 @@ def _show(
     *,
     s3_only: bool,
     form: OutputFormat,
+    wide: bool,
     stream: bool = False,
 ) -> None:
     from tandem.backup_avro.documents.outcome import JobKind  # noqa: PLC0415 - loaded when the command runs, not for --help
@@ -145,7 +155,7 @@ def _show(
         last_retention=ran.get(JobKind.RETENTION),
     )
     tables = chain(_tables(found, s3_only=s3_only), _last(ran, found.at))
-    output.show(kind="Status", body=body, output=form, tables=tables, stream=stream)
+    output.show(kind="Status", body=body, output=form, tables=tables, stream=stream, wide=wide)
 
 
 def _tables(found: Overview, *, s3_only: bool) -> Iterator[Table | VerdictLines | str]:
@@ -155,15 +165,22 @@ def _tables(found: Overview, *, s3_only: bool) -> Iterator[Table | VerdictLines 
             columns=("instance", "role", "heard", "process", "generation", "lag", "doing"),
             rows=[_instance(one) for one in found.instances],
             right=frozenset({"generation", "lag"}),
+            extra=("process", "generation"),
         )
     if found.restore_points:
-        yield Table(title="restore points", columns=POINT_COLUMNS, rows=list(point_rows(found.restore_points)))
+        yield Table(
+            title="restore points",
+            columns=POINT_COLUMNS,
+            rows=list(point_rows(found.restore_points)),
+            extra=POINT_EXTRA,
+        )
     if found.generations:
         figures = ("records", "tombstones", "size", "objects", "entries")
         yield Table(
             columns=("generation", "owner", "state", "opened", "completed", "last commit", "partitions", *figures),
             rows=[_generation(one) for one in found.generations],
             right=frozenset({"generation", *figures}),
+            extra=("entries", "tombstones", "completed", "objects", "opened"),
         )
     remarks = [*(line for one in found.generations for line in _remarks(one)), *found.notes]
     if s3_only:

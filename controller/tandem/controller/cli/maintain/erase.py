@@ -99,7 +99,7 @@ def erase(
         if live is not None and live.values:
             _refuse_live(topic, live, refused=not (despite_live or dry_run))
         output.note(f"searching {settings.store.root}, pair {settings.pair}, for {len(wanted.keys):,} keys on {master}")
-        job = ErasureJob(spark, address, settings.pair, topic, wanted)
+        job = ErasureJob(spark, address, settings.pair, topic, wanted, told=_tell_objects)
         report = job.plan(live)
         if dry_run or not (report.plan.due or (purge_versions and report.versions.versions)):
             show(report, output_)
@@ -112,6 +112,10 @@ def erase(
     show(report, output_)
     if report.result is None or not report.result.clean or (purge_versions and report.versions.error is not None):
         raise typer.Exit(ExitCode.UNHEALTHY)
+
+
+def _tell_objects(done: int, of: int) -> None:
+    output.progress(f"{done} of {of} objects")
 
 
 def _keys(texts: list[str] | tuple[()], file: Path | None, form: KeyFormat) -> frozenset[bytes]:

@@ -80,6 +80,7 @@ def _tables(report: ErasureReport) -> Iterator[Table | str]:
                 for one in report.plan.generations
             ],
             right=frozenset(figures),
+            extra=("replaced", "searched"),
         )
     yield from _live_lines(report)
     for left in report.plan.left:

@@ -20,7 +20,7 @@ from tandem.controller.cli.options.spark_master import MasterOption
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.examples import examples
 from tandem.controller.cli.output.keep_outcome import keep_outcome
-from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table, duration
+from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table, WideOption, duration
 
 if TYPE_CHECKING:
     from tandem.controller.config import Config
@@ -87,6 +87,7 @@ def retention(
     ] = 20,
     master: MasterOption = "local[*,4]",
     output_: OutputOption = OutputFormat.TABLE,
+    wide: WideOption = False,
 ) -> None:
     """Plan what may be deleted, with reasons and sizes; with --execute, carry it out.
 
@@ -150,7 +151,7 @@ def retention(
         sweeps=None if swept is None else swept.document(),
     )
     tables = [*_tables(plan, outcomes), *(swept.tables() if swept is not None else ())]
-    output.show(kind="Retention", body=body, output=output_, tables=tables)
+    output.show(kind="Retention", body=body, output=output_, tables=tables, wide=wide)
     if any(step.failed for step in outcomes or ()) or any(sweep.failed for sweep in sweeps):
         raise typer.Exit(ExitCode.ERROR)
 
@@ -241,6 +242,7 @@ def _tables(plan: RetentionPlan, outcomes: Sequence[StepOutcome] | None) -> Iter
                 (*_row(step), *((done[number],) if done is not None else ())) for number, step in enumerate(plan.steps)
             ],
             right=frozenset({"generation", "count", "bytes"}),
+            extra=("instance",),
         )
     else:
         yield "nothing to remove"

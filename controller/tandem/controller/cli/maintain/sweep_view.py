@@ -144,6 +144,7 @@ class SweepView:
                 columns=columns,
                 rows=shown,
                 right=frozenset(columns) - {"topic"},
+                extra=("dropped", "partitions", "objects", "tombstones"),
             )
         if self.plan.left:
             yield Table(

@@ -24,7 +24,7 @@ from tandem.controller.cli.options.known_heads import warn_of_lost_heads
 from tandem.controller.cli.options.spark_master import MasterOption
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.keep_outcome import keep_outcome
-from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table
+from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table, WideOption
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -114,6 +114,7 @@ def verify(
     index: layout_options.IndexOption = None,
     master: MasterOption = "local[*,4]",
     output_: OutputOption = OutputFormat.TABLE,
+    wide: WideOption = False,
 ) -> None:
     """Read every object of the backup and compare it with its chain; says of every mismatch what and where it is.
 
@@ -210,7 +211,7 @@ def verify(
     keep_outcome(address.open(), partial(_outcome, found, loaded.pair, seconds))
     repaired = _repair(loaded, found, yes=yes) if repair else None
     body = replace(found.result, seconds=seconds, repair=repaired)
-    output.show(kind="Verify", body=body, output=output_, tables=found.tables(seconds, repaired))
+    output.show(kind="Verify", body=body, output=output_, tables=found.tables(seconds, repaired), wide=wide)
     if not found.clean:
         raise typer.Exit(ExitCode.REFUSED if repair and found.lost else ExitCode.UNHEALTHY)
 
@@ -374,14 +375,14 @@ def _compare(
 
 
 def _tell(progress: VerifyProgress) -> None:
-    output.note(
+    output.progress(
         f"{progress.objects} of {progress.of_objects} objects, "
         f"{output.size(progress.bytes)} of {output.size(progress.of_bytes)}"
     )
 
 
 def _tell_partitions(done: int, of: int) -> None:
-    output.note(f"{done} of {of} partitions")
+    output.progress(f"{done} of {of} partitions")
 
 
 # --- outcomes and repair ----------------------------------------------------------------------------------------------

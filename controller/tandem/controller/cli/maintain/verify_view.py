@@ -23,6 +23,7 @@ def verified_tables(result: VerifyResult, seconds: float) -> Iterator[Table | st
         columns=("generation", "instance", "state", "entries", *figures),
         rows=[_row(found) for found in result.generations],
         right=frozenset({"generation", "entries", *figures}),
+        extra=("entries", "tombstones", "partitions", "replaced", "orphans"),
     )
     notes = [line for found in result.generations for line in _notes(found)]
     notes += [f"generation {number} was skipped: {why}" for number, why in result.skipped.items()]

@@ -146,7 +146,7 @@ def told() -> Callable[[int, int], None]:
         now = time.monotonic()
         if now - last >= _EVERY_S:
             last = now
-            output.note(f"read {output.size(done)} of {output.size(of)}")
+            output.progress(f"read {output.size(done)} of {output.size(of)}")
 
     return tell
 

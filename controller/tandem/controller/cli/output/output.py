@@ -2,8 +2,8 @@
 
 JSON and YAML documents carry `schemaVersion` and `kind`, so that scripts can rely on them; they are ASCII. Field names
 are in camelCase with full units (`ageSeconds`); keys that are data, such as topics, are not changed. On a terminal rich
-draws tables, or each row becomes a block if the terminal is too narrow; elsewhere tables are plain aligned columns that
-are never truncated. NO_COLOR is honoured.
+draws tables; one that is too narrow gets fewer columns, then folded texts, and in the end a block for each row.
+Elsewhere tables are plain aligned columns that are never truncated. NO_COLOR is honoured.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shutil
 import sys
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 SCHEMA_VERSION: Final = 1
 _UNITS: Final = {"s": "Seconds", "ms": "Milliseconds"}
 _FOLDED: Final = 24
-"""Smallest width, in characters, to which the last column of text is folded."""
+"""Smallest width, in characters, to which a column of text is folded."""
 _SPAN_UNITS: Final = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 
 
@@ -46,16 +48,23 @@ class OutputFormat(StrEnum):
 
 
 OutputOption = Annotated[OutputFormat, typer.Option("-o", "--output", help="Form of the result on stdout.")]
+WideOption = Annotated[
+    bool, typer.Option("--wide", help="Show each partition, and all columns on a narrow terminal too.")
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Rows of cells under `columns`; cells are converted by `str`, None is `-`. `right` names right-aligned columns."""
+    """Rows of cells under `columns`; cells are converted by `str`, None is `-`. `right` names right-aligned columns.
+
+    `extra` names columns that a terminal leaves out, from the first of them on, until the table fits.
+    """
 
     columns: Sequence[str]
     rows: Sequence[Sequence[object]]
     title: str | None = None
     right: frozenset[str] = frozenset()
+    extra: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,10 +83,12 @@ def show(
     output: OutputFormat,
     tables: Iterable[Table | VerdictLines | str],
     stream: bool = False,
+    wide: bool = False,
 ) -> None:
     """Print a command's result: `body`, a dataclass, as a document of `kind`, or `tables` and lines for people.
 
     With `stream` each call prints one document of many: one JSON document per line, YAML documents separated by `---`.
+    With `wide` tables keep all their columns, however narrow the terminal is.
     """
     match output:
         case OutputFormat.JSON:
@@ -97,7 +108,7 @@ def show(
                     case VerdictLines():
                         _verdict(table)
                     case _:
-                        _table(table)
+                        _table(table, wide=wide)
 
 
 def document(kind: str, body: DataclassInstance | Mapping[str, object]) -> dict[str, Any]:
@@ -119,6 +130,35 @@ def status_line(text: str) -> None:
 def note(text: str) -> None:
     """Print a note for people on stderr."""
     _print(printable(log.redact(text), lines=True), sys.stderr)
+
+
+def progress(text: str) -> None:
+    """Show how far a command is, on stderr: in place on a terminal, else a line unless it is the same as before.
+
+    Whatever is printed next takes the line's place.
+    """
+    shown = printable(log.redact(" ".join(text.split())))
+    with _PROGRESS.lock:
+        if is_fancy(sys.stderr):
+            width = shutil.get_terminal_size().columns - 1
+            sys.stderr.write(f"\r\x1b[K{shown if len(shown) <= width else shown[: width - 1] + '…'}")
+            sys.stderr.flush()
+            _PROGRESS.open = True
+        elif shown != _PROGRESS.last:
+            sys.stderr.write(shown + "\n")
+        _PROGRESS.last = shown
+
+
+class _Progress:
+    """The line of progress that stands on the terminal, if `open`, and the text of the last one."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.open = False
+        self.last = ""
+
+
+_PROGRESS: Final = _Progress()
 
 
 def warn(text: str) -> None:
@@ -242,13 +282,18 @@ def _verdict(verdict: VerdictLines) -> None:
 
 
 def _print(text: str, stream: TextIO) -> None:
-    stream.write(text + "\n")
+    with _PROGRESS.lock:
+        if _PROGRESS.open:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+            _PROGRESS.open = False
+        stream.write(text + "\n")
 
 
-def _table(table: Table) -> None:
+def _table(table: Table, *, wide: bool) -> None:
     rows = [["-" if cell is None else printable(str(cell)) for cell in row] for row in table.rows]
     if is_fancy(sys.stdout):
-        _draw(table, rows)
+        _draw(table, rows, wide=wide)
         return
     if table.title:
         _print(printable(table.title), sys.stdout)
@@ -262,8 +307,8 @@ def _table(table: Table) -> None:
         _print("  ".join(cells).rstrip(), sys.stdout)
 
 
-def _draw(table: Table, rows: Sequence[Sequence[str]]) -> None:
-    """Draw a table on a terminal; if it is too wide, fold its last column, or else print each row as a block."""
+def _draw(table: Table, rows: Sequence[Sequence[str]], *, wide: bool) -> None:
+    """Draw a table on a terminal, without some of its extra columns, folded, or as blocks if it is too wide."""
     import rich.box  # noqa: PLC0415 - a tenth of a second that only a terminal needs
     import rich.cells  # noqa: PLC0415 - likewise
     import rich.console  # noqa: PLC0415 - likewise
@@ -273,17 +318,42 @@ def _draw(table: Table, rows: Sequence[Sequence[str]]) -> None:
     colours: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
     console = rich.console.Console(file=sys.stdout, highlight=False, color_system=colours)
     names = [column.upper() for column in table.columns]
-    widths = [max(rich.cells.cell_len(line[index]) for line in (names, *rows)) for index in range(len(table.columns))]
-    last = widths[-1] if table.columns[-1] in table.right else min(widths[-1], _FOLDED)
-    if sum(widths[:-1]) + 2 * len(widths) + last > console.width:
+    cells = [[names[index], *(row[index] for row in rows)] for index in range(len(names))]
+    folds = [
+        index == len(names) - 1 or any(" " in cell for cell in cells[index][1:]) for index in range(len(names))
+    ]  # names and figures are never broken, except in the last column
+    widths = [max(map(rich.cells.cell_len, column)) for column in cells]
+    least = [
+        min(width, _FOLDED) if folds[index] and table.columns[index] not in table.right else width
+        for index, width in enumerate(widths)
+    ]
+    shown = list(range(len(names)))
+    for column in () if wide else table.extra:
+        if sum(least[index] + 2 for index in shown) - 2 <= console.width:
+            break
+        shown.remove(table.columns.index(column))
+    if sum(least[index] + 2 for index in shown) - 2 > console.width:
         _blocks(table.title, names, rows)
         return
-    drawn = rich.table.Table(box=rich.box.SIMPLE_HEAD, title=table.title, title_justify="left", pad_edge=False)
-    for name, column in zip(names, table.columns, strict=True):
-        justify: Literal["left", "right"] = "right" if column in table.right else "left"
-        drawn.add_column(name, justify=justify, overflow="fold", no_wrap=column != table.columns[-1])
+    drawn = rich.table.Table(
+        box=rich.box.SIMPLE_HEAD,
+        title=table.title,
+        title_justify="left",
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+        show_edge=False,
+    )
+    for index in shown:
+        justify: Literal["left", "right"] = "right" if table.columns[index] in table.right else "left"
+        drawn.add_column(
+            names[index],
+            justify=justify,
+            overflow="fold",
+            no_wrap=least[index] == widths[index],
+            min_width=least[index],
+        )
     for row in rows:
-        drawn.add_row(*(rich.text.Text(cell) for cell in row))
+        drawn.add_row(*(rich.text.Text(row[index]) for index in shown))
     console.print(drawn)
 
 

@@ -134,13 +134,9 @@ def export(
             latest=latest_per_key,
             tombstones=not no_tombstones,
         )
-        told: set[str] = set()
 
         def tell(done: int, of: int) -> None:
-            text = f"{done} of {of} tasks"
-            if text not in told:
-                told.add(text)
-                output.note(text)
+            output.progress(f"{done} of {of} tasks")
 
         report = job.export(spark, request, tell=tell)
     _show(planned, report, form, time.monotonic() - began, output_)

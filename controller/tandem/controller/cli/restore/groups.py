@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,10 +17,11 @@ from tandem.controller.cli.options.known_heads import require_known_heads
 from tandem.controller.cli.options.target_cluster import TargetConfigOption, TargetServersOption, target_properties
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table
+from tandem.controller.cli.output.topic_rows import TopicRows
 
 if TYPE_CHECKING:
     from tandem.sink.store import ObjectStore
-    from tandem.spark_jobs.restore.groups.group_plan import GroupChoice, OffsetBefore
+    from tandem.spark_jobs.restore.groups.group_plan import GroupChoice, GroupMove, OffsetBefore
     from tandem.spark_jobs.restore.groups.restore_groups import GroupsPlan
     from tandem.spark_jobs.restore.progress.restore_record import RestoreRecord
 
@@ -53,6 +55,7 @@ def groups(
     target_servers: TargetServersOption = None,
     target_config: TargetConfigOption = None,
     output_: OutputOption = OutputFormat.TABLE,
+    wide: Annotated[bool, typer.Option("--wide", help="Show each partition.")] = False,
 ) -> None:
     """Set the offsets of consumer groups after a restore, so that they go on at exactly the next record.
 
@@ -97,7 +100,7 @@ def groups(
         require_known_heads(loaded, store)
         planned = job.plan(ChainReader(store, name), record, TargetCluster(props), admin, choice)
         note = job.carry_out(store, planned, admin, at=round(time.time() * 1000)) if execute else None
-    _show(planned, note, output_, executed=execute)
+    _show(planned, note, output_, executed=execute, wide=wide)
 
 
 def _record(store: ObjectStore, pair: str, restore: str | None) -> RestoreRecord:
@@ -133,35 +136,42 @@ def _choice(names: Sequence[str] | None, rename: Sequence[str] | None, suffix: s
     )
 
 
-def _show(planned: GroupsPlan, note: str | None, form: OutputFormat, *, executed: bool) -> None:
+def _show(planned: GroupsPlan, note: str | None, form: OutputFormat, *, executed: bool, wide: bool) -> None:
     from tandem.spark_jobs.restore.groups.restore_groups import RestoreGroups  # noqa: PLC0415 - loaded when the command runs, not for --help
 
     body = RestoreGroups(restore=planned.record.id, executed=executed, before=note, offsets=planned.moves)
-    output.show(kind=_KIND, body=body, output=form, tables=_tables(planned, executed=executed))
+    output.show(kind=_KIND, body=body, output=form, tables=_tables(planned, executed=executed, wide=wide), wide=wide)
 
 
-def _tables(planned: GroupsPlan, *, executed: bool) -> Iterator[Table | str]:
-    yield Table(
-        columns=("group", "topic", "partition", "before", "offset", "note"),
-        rows=[
-            (
-                move.group,
-                move.topic,
-                move.partition,
-                "none" if move.before is None else move.before,
-                move.offset,
-                move.note or "",
-            )
-            for move in planned.moves
-        ],
-        right=frozenset({"partition", "before", "offset"}),
-    )
+def _tables(planned: GroupsPlan, *, executed: bool, wide: bool) -> Iterator[Table | str]:
+    by_topic: dict[tuple[object, ...], list[GroupMove]] = {}
+    for move in planned.moves:
+        by_topic.setdefault((move.group, move.topic), []).append(move)
+    yield TopicRows(
+        names=("group", "topic"),
+        groups=list(by_topic.items()),
+        figures=("before", "offset", "note") if wide else ("without offset", "note"),
+        sums=_moved if wide else _summed,
+        left=frozenset({"note"}),
+    ).table(wide=wide)
     if executed and not planned.moves:
         yield "there was nothing to be set"
     elif executed:
         yield f"set; `tandem restore groups --restore {planned.record.id} --rollback` takes it back"
     else:
         yield "nothing was changed: add --execute to set these offsets"
+
+
+def _moved(moves: Sequence[GroupMove]) -> tuple[object, ...]:
+    """Return the cells of one partition."""
+    move = moves[0]
+    return "none" if move.before is None else move.before, move.offset, move.note or ""
+
+
+def _summed(moves: Sequence[GroupMove]) -> tuple[object, ...]:
+    """Return how many partitions had no offset before, and how often each note applies."""
+    notes = Counter(move.note for move in moves if move.note)
+    return sum(move.before is None for move in moves), ", ".join(f"{count}: {note}" for note, count in notes.items())
 
 
 def _show_rollback(record: RestoreRecord, before: Sequence[OffsetBefore], form: OutputFormat) -> None:

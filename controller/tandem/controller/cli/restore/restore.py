@@ -23,7 +23,7 @@ from tandem.controller.cli.options.spark_master import MasterOption
 from tandem.controller.cli.options.target_cluster import TargetConfigOption, TargetServersOption, target_properties
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.examples import examples
-from tandem.controller.cli.output.output import OutputFormat, OutputOption
+from tandem.controller.cli.output.output import OutputFormat, OutputOption, WideOption
 from tandem.controller.cli.restore.adopt import adopt
 from tandem.controller.cli.restore.begun import abandon, list_
 from tandem.controller.cli.restore.command_line import RestoreGroup
@@ -252,7 +252,7 @@ def restore(
         ),
     ] = None,
     master: MasterOption = "local[*,4]",
-    wide: Annotated[bool, typer.Option("--wide", help="Show each partition of the plan and of the report.")] = False,
+    wide: WideOption = False,
     output_: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Restore topics from the store into Kafka: plan, create, load, verify by count and hash, set the recorded config.

@@ -23,7 +23,7 @@ from tandem.controller.cli.options.known_heads import require_known_heads
 from tandem.controller.cli.options.spark_master import MasterOption
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.examples import examples
-from tandem.controller.cli.output.output import OutputFormat, OutputOption
+from tandem.controller.cli.output.output import OutputFormat, OutputOption, WideOption
 from tandem.controller.cli.restore.rewind_view import describe_rewind_plan, show_rewind_plan, show_rewind_report
 
 if TYPE_CHECKING:
@@ -104,6 +104,7 @@ def rewind(
     show_keys: Annotated[bool, typer.Option("--show-keys", help="Show keys in the clear, not by their hash.")] = False,
     master: MasterOption = "local[*,4]",
     output_: OutputOption = OutputFormat.TABLE,
+    wide: WideOption = False,
 ) -> None:
     """Bring the keys of a live topic back to their values at a moment: compare, show the plan, ask, write.
 
@@ -136,11 +137,11 @@ def rewind(
             output.warn(warning)
         plan = planned.plan
         if dry_run or plan.errors or not plan.planned:
-            show_rewind_plan(plan, output_)
+            show_rewind_plan(plan, output_, wide=wide)
             if plan.errors:
                 raise typer.Exit(ExitCode.UNHEALTHY)
             return
-        describe_rewind_plan(plan, output_)
+        describe_rewind_plan(plan, output_, wide=wide)
         consent(f"Write {plan.planned:,} keys of {topic} back?", yes=yes)
         record = _begun(settings, plan, None if without_checkpoint else keeping)
         output.note(f"rewind {record.id} begins")
@@ -302,4 +303,4 @@ def _begun(settings: Config, plan: RewindPlan, keep: timedelta | None) -> Rewind
 
 
 def _tell_partitions(done: int, of: int) -> None:
-    output.note(f"{done} of {of} partitions")
+    output.progress(f"{done} of {of} partitions")

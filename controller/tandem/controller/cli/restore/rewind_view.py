@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.output import OutputFormat, Table
+from tandem.controller.cli.output.topic_rows import TopicRows
 
 if TYPE_CHECKING:
-    from tandem.spark_jobs.rewind.rewind_plan import PartitionRewind, RewindPlan, RewindReport
+    from tandem.spark_jobs.rewind.rewind_plan import ChangeFigures, RewindPlan, RewindReport
 
 _SHOWN = 50
 _HASHES = 5
+_OFFSETS: Final = ("first offset", "last offset")
 
 
-def show_rewind_plan(plan: RewindPlan, form: OutputFormat) -> None:
-    """Print the plan on stdout."""
-    output.show(kind="Rewind", body=plan, output=form, tables=plan_tables(plan))
+def show_rewind_plan(plan: RewindPlan, form: OutputFormat, *, wide: bool = False) -> None:
+    """Print the plan on stdout: a row for each kind of change, or with `wide` one for each partition too."""
+    output.show(kind="Rewind", body=plan, output=form, tables=plan_tables(plan, wide=wide), wide=wide)
 
 
-def describe_rewind_plan(plan: RewindPlan, form: OutputFormat) -> None:
+def describe_rewind_plan(plan: RewindPlan, form: OutputFormat, *, wide: bool = False) -> None:
     """Print the plan before a question: on stdout as a table, otherwise in short on stderr, as a document follows."""
     if form is OutputFormat.TABLE:
-        show_rewind_plan(plan, form)
+        show_rewind_plan(plan, form, wide=wide)
     else:
         found = ", ".join(f"{count:,} {kind}" for kind, count in plan.changes.items())
         output.note(f"{plan.topic}: {plan.planned:,} keys are to be written back: {found}")
@@ -49,8 +53,16 @@ def _report_lines(report: RewindReport) -> Iterator[str]:
         yield f"`tandem rewind {report.topic} --undo {report.id}` brings back what was there before"
 
 
-def plan_tables(plan: RewindPlan) -> Iterator[Table | str]:
-    """Yield tables and lines for a plan: totals, at most fifty partitions, a sample of keys."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Change:
+    """The keys of one partition that one kind of change befell."""
+
+    partition: int
+    found: ChangeFigures
+
+
+def plan_tables(plan: RewindPlan, *, wide: bool = False) -> Iterator[Table | str]:
+    """Yield tables and lines for a plan: its changes by kind, and with `wide` by partition, and a sample of keys."""
     state = f"checkpoint {plan.checkpoint}" if plan.checkpoint else plan.as_of or "the newest stored state"
     yield (
         f"{plan.topic} compared with {state} (generation {plan.generation}, entry {plan.seq}): "
@@ -58,17 +70,21 @@ def plan_tables(plan: RewindPlan) -> Iterator[Table | str]:
         f"{plan.planned:,} to be written back"
         + (f"; only keys with {' and '.join(plan.key_choice)}" if plan.key_choice else "")
     )
-    rows = [row for part in plan.partitions for row in _rows(part)]
-    if rows:
-        figures = ("partition", "keys", "first offset", "last offset", "no record")
-        yield Table(
+    changes: dict[str, list[_Change]] = {}
+    for part in plan.partitions:
+        for kind, found in part.changes.items():
+            if found.keys:
+                changes.setdefault(kind.value, []).append(_Change(partition=part.partition, found=found))
+    if changes:
+        yield TopicRows(
             title="since then: " + ", ".join(f"{count:,} {kind}" for kind, count in plan.changes.items()),
-            columns=("partition", "keys were", *figures[1:4], "first written", "last written", figures[4]),
-            rows=rows[:_SHOWN],
-            right=frozenset(figures),
-        )
-        if len(rows) > _SHOWN:
-            yield f"… and {len(rows) - _SHOWN} more rows: -o json lists all"
+            names=("keys were",),
+            groups=[((kind,), found) for kind, found in changes.items()],
+            figures=("keys", *(_OFFSETS if wide else ()), "first written", "last written", "no record"),
+            sums=partial(_sums, wide=wide),
+            left=frozenset({"first written", "last written"}),
+            extra=("no record",),
+        ).table(wide=wide)
     notes = list(_notes(plan))
     if notes:
         yield "\n".join(notes)
@@ -96,19 +112,15 @@ def plan_tables(plan: RewindPlan) -> Iterator[Table | str]:
         )
 
 
-def _rows(part: PartitionRewind) -> Iterator[tuple[object, ...]]:
-    for kind, found in part.changes.items():
-        if found.keys:
-            yield (
-                part.partition,
-                kind.value,
-                f"{found.keys:,}",
-                found.first_offset,
-                found.last_offset,
-                found.first_at,
-                found.last_at,
-                found.without_record or None,
-            )
+def _sums(changes: Sequence[_Change], *, wide: bool) -> tuple[object, ...]:
+    found = [one.found for one in changes]
+    return (
+        f"{sum(one.keys for one in found):,}",
+        *((found[0].first_offset, found[0].last_offset) if wide else ()),
+        min((one.first_at for one in found if one.first_at is not None), default=None),
+        max((one.last_at for one in found if one.last_at is not None), default=None),
+        sum(one.without_record for one in found) or None,
+    )
 
 
 def _notes(plan: RewindPlan) -> Iterator[str]:

@@ -16,7 +16,8 @@ from tandem.controller.cli.options.consent import YesOption, consent
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption, load
 from tandem.controller.cli.options.known_heads import require_known_heads
 from tandem.controller.cli.output import output
-from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table
+from tandem.controller.cli.output.output import OutputFormat, OutputOption, WideOption
+from tandem.controller.cli.output.topic_rows import TopicRows
 
 if TYPE_CHECKING:
     from tandem.sink.kafka.cluster.admin import ClusterAdmin
@@ -81,6 +82,7 @@ def vanished(
     show_keys: Annotated[bool, typer.Option("--show-keys", help="Show keys in clear, not by their hash.")] = False,
     yes: YesOption = False,
     output_: OutputOption = OutputFormat.TABLE,
+    wide: WideOption = False,
 ) -> None:
     """Bring keys that vanished from a compacted topic without a tombstone back into the topic, and nothing else.
 
@@ -136,7 +138,7 @@ def vanished(
                 replace(row, written=back.write(lost_records(store, back.lost)))
                 for row, back in zip(planned, backs, strict=True)
             ]
-    _show(VanishedKeysDocument(pair=settings.pair, executed=not dry_run, partitions=planned), output_)
+    _show(VanishedKeysDocument(pair=settings.pair, executed=not dry_run, partitions=planned), output_, wide=wide)
 
 
 def _require_same_topics(admin: ClusterAdmin, partitions: Sequence[KeptPartition]) -> dict[str, int]:
@@ -190,24 +192,22 @@ def _partition(back: WriteBack, *, show_keys: bool) -> VanishedPartition:
     )
 
 
-def _show(found: VanishedKeysDocument, form: OutputFormat) -> None:
-    figures = ("vanished", "newer", "to restore", "written")
-    table = Table(
-        columns=("partition", "kept in", "missing in", *figures, "sample"),
-        rows=[
-            (
-                f"{row.topic}-{row.partition}",
-                row.kept_in,
-                row.missing_in,
-                f"{row.vanished:,}",
-                f"{row.newer:,}",
-                f"{row.restorable:,}",
-                f"{row.written:,}",
-                " ".join(row.sample),
-            )
-            for row in found.partitions
-        ],
-        right=frozenset({"kept in", "missing in", *figures}),
-    )
+def _show(found: VanishedKeysDocument, form: OutputFormat, *, wide: bool) -> None:
+    topics: dict[tuple[object, ...], list[VanishedPartition]] = {}
+    for one in found.partitions:
+        topics.setdefault((one.topic, one.kept_in, one.missing_in), []).append(one)
+    table = TopicRows(
+        names=("topic", "kept in", "missing in"),
+        groups=list(topics.items()),
+        figures=("vanished", "newer", "to restore", "written", "sample"),
+        sums=_figures,
+        left=frozenset({"sample"}),
+        extra=("missing in", "kept in", "newer"),
+    ).table(wide=wide)
     said = "the keys are back; the kept copies stay until `tandem release`" if found.executed else "nothing was written"
-    output.show(kind="VanishedKeys", body=found, output=form, tables=[table, said])
+    output.show(kind="VanishedKeys", body=found, output=form, tables=[table, said], wide=wide)
+
+
+def _figures(rows: Sequence[VanishedPartition]) -> tuple[str, ...]:
+    sums = (sum(getattr(row, name) for row in rows) for name in ("vanished", "newer", "restorable", "written"))
+    return (*(f"{count:,}" for count in sums), " ".join([key for row in rows for key in row.sample][:_SAMPLE]))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.output import OutputFormat, Table
+from tandem.controller.cli.output.topic_rows import TopicRows
 
 if TYPE_CHECKING:
     from tandem.backup_avro.documents.outcome import JobOutcome
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from tandem.spark_jobs.restore.report import RestoreListener, RestoreReport
 
 _RESTORE = "Restore"
+_NAMES: Final = ("topic", "target")
 _SHOWN = 50
 _EVERY_S = 5.0
 
@@ -37,13 +39,18 @@ def show_plan(
     size = sum(topic.bytes for topic in plan.topics)
     took = estimate(plan.records, size, drill, rate=prepared.options.bytes_per_second)
     document = describe(prepared, now=now, took=took)
-    output.show(kind=_RESTORE, body=document, output=form, tables=_plan_tables(document, prepared, wide=wide))
+    output.show(
+        kind=_RESTORE, body=document, output=form, tables=_plan_tables(document, prepared, wide=wide), wide=wide
+    )
 
 
 def _plan_tables(document: RestorePlanDocument, prepared: PreparedRestore, *, wide: bool) -> Iterator[Table | str]:
     figures = ("objects", "records", "tombstones", "bytes")
-    topics = [(topic.source, topic.target, topic.partitions) for topic in document.topics]
-    yield _by_topic(topics, figures, _figures, wide=wide)
+    topics = [((topic.source, topic.target), topic.partitions) for topic in document.topics]
+    rows = TopicRows(
+        names=_NAMES, groups=topics, figures=figures, sums=_figures, extra=("tombstones", "objects", "topic")
+    )
+    yield rows.table(wide=wide)
     rests = f"generation {document.generation}, entry {document.seq}" if document.recorded else "the files alone"
     lines = [f"rests on {rests}; plan {document.hash[:16]}"]
     if document.at is not None:
@@ -57,36 +64,6 @@ def _plan_tables(document: RestorePlanDocument, prepared: PreparedRestore, *, wi
         lines.extend(_plan_lines(topic, prepared))
     lines.extend(f"warning: {text}" for text in document.warnings)
     yield "\n".join(lines)
-
-
-class _OfPartition(Protocol):
-    @property
-    def partition(self) -> int: ...
-
-
-_Item = TypeVar("_Item", bound=_OfPartition)
-
-
-def _by_topic(
-    topics: Sequence[tuple[str, str, Sequence[_Item]]],
-    figures: Sequence[str],
-    sums: Callable[[Sequence[_Item]], tuple[object, ...]],
-    *,
-    wide: bool,
-) -> Table:
-    """Return a row for each (source, target, partitions) and one for all, or with `wide` a row for each partition.
-
-    `sums` returns the values of the columns `figures` for some partitions.
-    """
-    if wide:
-        rows = [(source, target, item.partition, *sums([item])) for source, target, items in topics for item in items]
-    else:
-        rows = [(source, target, len(items), *sums(items)) for source, target, items in topics]
-        if len(rows) > 1:
-            every = [item for _, _, items in topics for item in items]
-            rows.append((f"{len(rows)} topics", "", len(every), *sums(every)))
-    number = "partition" if wide else "partitions"
-    return Table(columns=("topic", "target", number, *figures), rows=rows, right=frozenset({number, *figures}))
 
 
 def _figures(items: Sequence[PlannedPartition]) -> tuple[int, int | str, int, str]:
@@ -287,13 +264,14 @@ def show_report(report: RestoreReport, seconds: float, form: OutputFormat, *, wi
             for item in report.mismatches
         ],
     )
-    output.show(kind=_RESTORE, body=body, output=form, tables=_report_tables(report, seconds, wide=wide))
+    output.show(kind=_RESTORE, body=body, output=form, tables=_report_tables(report, seconds, wide=wide), wide=wide)
 
 
 def _report_tables(report: RestoreReport, seconds: float, *, wide: bool) -> Iterator[Table | str]:
     figures = ("records", "left out", "tombstones", "no key", "resumed")
-    topics = [(topic.source, topic.target, topic.partitions) for topic in report.topics]
-    yield _by_topic(topics, figures, _loaded, wide=wide)
+    topics = [((topic.source, topic.target), topic.partitions) for topic in report.topics]
+    extra = ("no key", "tombstones", "resumed", "topic", "left out")
+    yield TopicRows(names=_NAMES, groups=topics, figures=figures, sums=_loaded, extra=extra).table(wide=wide)
     notes = [f"{topic.target}: {note}" for topic in report.topics for note in topic.notes]
     notes += [f"warning: {text}" for text in report.in_vain()]
     if notes:

@@ -70,9 +70,13 @@ def test_a_generation(store: ObjectStore, config: str, capsys: pytest.CaptureFix
     text = capsys.readouterr().out
     assert text.startswith("generation 1 of a: COMPLETE\n")
     assert "holds      15 records, 1 of them tombstones" in text
-    assert re.search(r"^orders +1 +0 .* from 4: gap$", text, re.MULTILINE)
+    assert re.search(r"^orders +2 +[0-2] +20\S+ \S+Z +1$", text, re.MULTILINE)
     assert "pinned by restore by me until 20" in text
     assert "release 1 of orders, partitions 1 up to generation 1: 20" in text
+    assert run(["describe", "generation/1", "-c", config, "--wide"]) == 0
+    text = capsys.readouterr().out
+    assert re.search(r"^orders +1 +0 .* from 4: gap$", text, re.MULTILINE)
+    assert text.count(".avro") == 2
 
 
 def test_a_generation_that_is_wholly_cleared(
@@ -109,7 +113,7 @@ def test_more_than_a_screen_is_counted(store: ObjectStore, config: str, capsys: 
     """Twenty lines of each table, then how many more; JSON has all."""
     wide = TopicSpec("wide", partitions=25)
     Backup.completed(store, records("wide", 0, range(3)), topics=[wide])
-    assert run(["describe", "1", "-c", config]) == 0
+    assert run(["describe", "1", "-c", config, "--wide"]) == 0
     text = capsys.readouterr().out
     assert "… and 5 more partitions: -o json lists all" in text
     assert len(re.findall(r"^wide +\d", text, re.MULTILINE)) == 20
