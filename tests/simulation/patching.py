@@ -75,6 +75,7 @@ _ELSEWHERE = (
     "tandem.controller.http.host_names",
     "tandem.controller.http.server",
     "tandem.sink.process.log",
+    "tandem.controller.cli.output.output",
     "tandem.controller.coordination.topic_reader",
     "tandem.controller.metrics.page",
     "tandem.controller.instance.start",
