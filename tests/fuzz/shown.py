@@ -227,7 +227,7 @@ def _config() -> Config:
     with tempfile.TemporaryDirectory(prefix="fuzz-") as name:
         path = Path(name) / "tandem.yaml"
         path.write_text(corpus.CONFIG, encoding="utf-8")
-        return loading.load(path, {}, (), hostname=lambda: "tandem-0")
+        return loading.load(path, {}, ("state.dir=none",), hostname=lambda: "tandem-0")
 
 
 @cache
@@ -250,7 +250,7 @@ def _shown(job: Job) -> object:
         ran = outcomes.latest_of_each(store, PAIR)
         found = overview(seen)
         for form in OutputFormat:
-            status._show(found, ran, s3_only=False, form=form)
+            status._show(found, ran, s3_only=False, form=form, wide=False)
             _describe(config, store, form)
         _history(store)
     _page(seen, found, ran)
@@ -286,9 +286,9 @@ def _sight(config: Config, store: MemoryStore, topic_records: list[TopicRecordDo
 def _describe(config: Config, store: MemoryStore, form: OutputFormat) -> None:
     for number in (1, 2):
         with contextlib.suppress(TandemError, typer.Exit):
-            describe._generation(config, store, number, form)
+            describe._generation(config, store, number, form, wide=False)
     with contextlib.suppress(TandemError, typer.Exit):
-        describe._topic(config, store, "orders", form)
+        describe._topic(config, store, "orders", form, wide=False)
 
 
 def _history(store: MemoryStore) -> None:
