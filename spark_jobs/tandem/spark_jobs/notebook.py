@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from tandem.backup_avro.errors import TandemError
 from tandem.sink.process import log
 from tandem.spark_jobs.spark.session import DEFAULT_MASTER, build_session, missing_extra, plain_errors
+from tandem.spark_jobs.spark.worker_log import logged
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,7 +36,8 @@ def notebook_session(master: str = DEFAULT_MASTER, *, conf: Mapping[str, str] | 
         # As many tasks as there are cores, so that most likely each executor has one. Workers load this module for
         # them, and with it what lies beside.
         with plain_errors():
-            context.parallelize(range(context.defaultParallelism), context.defaultParallelism).foreach(_load_reader)
+            cores = context.defaultParallelism
+            context.parallelize(range(cores), cores).foreach(logged(_load_reader))
     except TandemError as error:
         raise error from None  # a notebook would show hundreds of lines of the JVM's above it
     register(spark)

@@ -177,8 +177,10 @@ class CoordinationTopic:
                 headers={"event": event.value},
                 on_delivery=self._delivered,
             )
-        except (BufferError, KafkaException) as error:
+        except BufferError as error:
             self._fail(str(error))
+        except KafkaException as error:  # what the client knows already, such as a missing right, is raised at once
+            self._refused(error.args[0])
         self._producer.poll(0)
 
     def close(self, timeout_s: float) -> None:
@@ -191,12 +193,15 @@ class CoordinationTopic:
 
     def _delivered(self, error: KafkaError | None, _: Message) -> None:
         if error is not None:
-            self._fail(str(self._explain(error, "write to")))
-            if admin_errors.code_of(error).meaning is ErrorMeaning.UNKNOWN_TOPIC:
-                self._gone.set()
+            self._refused(error)
         elif self._failing is not None:
             _LOG.info("coordination topic takes messages again", topic=self._topic)
             self._failing = None
+
+    def _refused(self, error: KafkaError) -> None:
+        self._fail(str(self._explain(error, "write to")))
+        if admin_errors.code_of(error).meaning is ErrorMeaning.UNKNOWN_TOPIC:
+            self._gone.set()
 
     def _fail(self, why: str) -> None:
         if self._failing is None:
