@@ -165,9 +165,7 @@ def collect_instance_metrics(
         backup=None if known.reason is None or stored is None else backups.of(stored),
         missing_heads=len(known.lost_heads),
         lost_covers=len(known.uncovered),
-        missing_keys=None
-        if known.store is None
-        else len({key for keys in known.store.missing_keys.values() for key in keys}),
+        missing_keys=None if known.store is None else len(known.store.missing_key_ids),
         handover_ms=None if known.store is None else known.store.handover_ms,
         loss_signs=None if known.store is None else known.store.loss_signs,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -149,30 +149,35 @@ def rolled_back(seen: PairView) -> Iterator[Problem]:
         yield Problem(fault=Fault.ROLLED_BACK, message=seen_head.describe_loss(), remedy=ACCEPT_REMEDY)
 
 
-def _objects_lost(seen: PairView) -> Iterator[Problem]:
+def _reported(seen: PairView, text_of: Callable[[Heartbeat], str | None]) -> Iterator[str]:
+    """Yield a text of the heartbeats of living instances, behind the instance's name, where it is there."""
     for name in seen.instances:
         said = seen.heartbeat_of_living(name)
-        if said is not None and said.objects_lost is not None:
-            yield Problem(
-                fault=Fault.OBJECTS_LOST,
-                message=f"{name}: {said.objects_lost}",
-                remedy="bring them back from the bucket's versions; else "
-                + _unless_paused(seen, "wait for the next generation, or ask for it with `tandem failover`")
-                + "; find the process that changes the bucket, and take that credential away",
-            )
+        text = None if said is None else text_of(said)
+        if text is not None:
+            yield f"{name}: {text}"
+
+
+def _objects_lost(seen: PairView) -> Iterator[Problem]:
+    for message in _reported(seen, lambda said: said.objects_lost):
+        yield Problem(
+            fault=Fault.OBJECTS_LOST,
+            message=message,
+            remedy="bring them back from the bucket's versions; else "
+            + _unless_paused(seen, "wait for the next generation, or ask for it with `tandem failover`")
+            + "; find the process that changes the bucket, and take that credential away",
+        )
 
 
 def _key_missing(seen: PairView) -> Iterator[Problem]:
-    for name in seen.instances:
-        said = seen.heartbeat_of_living(name)
-        if said is not None and said.keys_missing is not None:
-            yield Problem(
-                fault=Fault.KEY_MISSING,
-                message=f"{name}: {said.keys_missing}",
-                remedy="these objects can't be restored without it: name it in encryption.decrypt_key_files (or the "
-                "like) of both instances and restart them; `tandem keys` names the generations. If it is lost, "
-                + _unless_paused(seen, "ask for a new generation with `tandem failover`"),
-            )
+    for message in _reported(seen, lambda said: said.keys_missing):
+        yield Problem(
+            fault=Fault.KEY_MISSING,
+            message=message,
+            remedy="these objects can't be restored without it: name it in encryption.decrypt_key_files (or the "
+            "like) of both instances and restart them; `tandem keys` names the generations. If it is lost, "
+            + _unless_paused(seen, "ask for a new generation with `tandem failover`"),
+        )
 
 
 def _keys_vanished(seen: PairView) -> Iterator[Problem]:

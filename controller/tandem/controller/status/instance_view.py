@@ -96,10 +96,10 @@ class InstanceView:
     @property
     def missing_keys(self) -> str | None:
         """The keys that encrypted objects need and the configuration does not name, in one sentence; None: none."""
-        found = {} if self.store is None else self.store.missing_keys
-        if not found:
+        if self.store is None or not self.store.missing_keys:
             return None
-        keys = sorted({key_id for missing in found.values() for key_id in missing})
+        found = self.store.missing_keys
+        keys = sorted(self.store.missing_key_ids)
         objects = sum(count for missing in found.values() for count in missing.values())
         needing = f"{objects:,} object{'s' if objects > 1 else ''} of generation {', '.join(map(str, sorted(found)))}"
         return (

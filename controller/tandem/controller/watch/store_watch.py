@@ -67,6 +67,11 @@ class StoreView:
     missing_keys: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
 
     @property
+    def missing_key_ids(self) -> frozenset[str]:
+        """The ids of the keys that any generation lacks."""
+        return frozenset(key_id for missing in self.missing_keys.values() for key_id in missing)
+
+    @property
     def newest(self) -> int:
         """The highest number that was claimed, 0 if none."""
         return self.numbers[-1] if self.numbers else 0

@@ -49,11 +49,19 @@ def without_incubator_modules() -> Iterator[None]:
         if not os.access(script, os.X_OK):  # mounted noexec
             yield
             return
-        os.environ[_HOME] = folder
-        try:
+        with environment_variable(_HOME, folder):
             yield
-        finally:
-            if before is None:
-                del os.environ[_HOME]
-            else:
-                os.environ[_HOME] = before
+
+
+@contextmanager
+def environment_variable(name: str, value: str) -> Iterator[None]:
+    """Set a variable of this process's environment in the block; afterwards it is as it was."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before

@@ -10,7 +10,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -18,6 +18,7 @@ from typing import Final
 import structlog
 
 from tandem.spark_jobs.spark.class_archive import VARIABLE, ClassArchive, find_archive
+from tandem.spark_jobs.spark.java_launcher import environment_variable
 
 _OPTIONS: Final = "SPARK_SUBMIT_OPTS"
 #: Variables with which Spark's launcher puts more on the class path.
@@ -82,17 +83,9 @@ def started_with(archive: ClassArchive | None, options: Sequence[str] = ()) -> I
         yield
 
 
-@contextmanager
-def _submit_options(options: Sequence[str]) -> Iterator[None]:
-    before = os.environ.get(_OPTIONS)
-    os.environ[_OPTIONS] = " ".join((*map(shlex.quote, options), before or "")).strip()
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[_OPTIONS]
-        else:
-            os.environ[_OPTIONS] = before
+def _submit_options(options: Sequence[str]) -> AbstractContextManager[None]:
+    text = " ".join((*map(shlex.quote, options), os.environ.get(_OPTIONS, ""))).strip()
+    return environment_variable(_OPTIONS, text)
 
 
 def make_in_background(archive: ClassArchive | None) -> None:

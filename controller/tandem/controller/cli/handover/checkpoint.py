@@ -23,7 +23,7 @@ from tandem.controller.cli.output import output
 from tandem.controller.cli.output.examples import examples
 from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table, WideOption
 from tandem.controller.cli.output.slow_notice import patience
-from tandem.controller.cli.output.topic_rows import TopicRows
+from tandem.controller.cli.output.topic_rows import TopicRows, grouped
 
 if TYPE_CHECKING:
     from tandem.backup_avro.documents.checkpoint import CheckpointRequest
@@ -350,10 +350,7 @@ def _cuts(partitions: Sequence[CutPartition], *, wide: bool) -> Iterator[Table |
         if len(partitions) > _SHOWN:
             yield f"… and {len(partitions) - _SHOWN} more partitions: -o json lists all"
         return
-    by_topic: dict[tuple[object, ...], list[CutPartition]] = {}
-    for one in partitions:
-        by_topic.setdefault((one.topic, one.topic_id), []).append(one)
-    groups = list(by_topic.items())
+    groups = grouped(partitions, lambda one: (one.topic, one.topic_id))
     yield TopicRows(
         names=("topic", "topic id"), groups=groups[:_SHOWN], figures=(), sums=lambda _: (), extra=("topic id",)
     ).table(wide=False)

@@ -15,6 +15,7 @@ from tandem.controller.cli.options.backup_place import PairOption, RootOption, o
 from tandem.controller.cli.options.completion import generations_and_topics
 from tandem.controller.cli.options.consent import asker
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption
+from tandem.controller.cli.options.known_heads import warn_if_rolled_back
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table, WideOption
 from tandem.controller.cli.output.slow_notice import patience
@@ -116,12 +117,10 @@ def _checkpoints(settings: Config, store: ObjectStore) -> list[CheckpointStatus]
 
 def _view(settings: Config, store: ObjectStore, reader: ChainReader | None = None) -> PairView:
     from tandem.controller.local_state.remembered_heads import remembered_heads  # noqa: PLC0415 - S3 is slow to import
-    from tandem.controller.status.health import rolled_back  # noqa: PLC0415 - likewise
     from tandem.controller.status.outside_view import view_pair  # noqa: PLC0415 - likewise
 
     seen = view_pair(settings, store, s3_only=True, reader=reader, remembered=remembered_heads(settings))
-    for problem in rolled_back(seen):
-        output.warn(problem.message)
+    warn_if_rolled_back(seen)
     return seen
 
 

@@ -12,6 +12,7 @@ from tandem.backup_avro.errors import RefusedError, TransientError
 from tandem.controller.cli.options.completion import generation_numbers, topic_names
 from tandem.controller.cli.options.consent import YesOption, asker, consent, one_line
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption, load
+from tandem.controller.cli.options.known_heads import warn_if_rolled_back
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table
 from tandem.controller.cli.output.slow_notice import patience
@@ -100,13 +101,11 @@ def release(
 def _look(settings: Config, store: ObjectStore) -> PairView:
     """Return the view of the pair. Raises TransientError if the brokers don't answer: they know which topics exist."""
     from tandem.controller.local_state.remembered_heads import remembered_heads  # noqa: PLC0415 - Kafka and S3 are slow to import
-    from tandem.controller.status.health import rolled_back  # noqa: PLC0415 - likewise
     from tandem.controller.status.outside_view import view_pair  # noqa: PLC0415 - likewise
 
     with patience("reading the chains and asking the brokers"):
         seen = view_pair(settings, store, remembered=remembered_heads(settings))
-    for problem in rolled_back(seen):
-        output.warn(problem.message)
+    warn_if_rolled_back(seen)
     if seen.brokers is None:
         raise TransientError(
             f"nothing was released: {'; '.join(gap.message for gap in seen.gaps)}",

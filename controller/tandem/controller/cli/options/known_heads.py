@@ -13,18 +13,30 @@ from tandem.controller.cli.output import output
 if TYPE_CHECKING:
     from tandem.backup_avro.chain.heads import Head
     from tandem.controller.config import Config
+    from tandem.controller.status.pair_view import PairView
     from tandem.sink.store import ObjectStore
+    from tandem.sink.store.chain.chain_reader import ChainReader
 
 
-def require_known_heads(settings: Config, store: ObjectStore) -> None:
-    """Raise RolledBackError if the store lacks an entry that this machine has read before, and the store's errors.
+def require_known_heads(settings: Config, store: ObjectStore) -> ChainReader:
+    """Return a reader that has read the pair's chains, and remember their heads.
 
-    The present heads are remembered. It reads the chains once.
+    Raises RolledBackError if the store lacks an entry that this machine has read before, and the store's errors.
     """
     from tandem.controller.local_state.remembered_heads import remembered_heads  # noqa: PLC0415 - loaded when the command runs
     from tandem.sink.store.chain.chain_reader import ChainReader  # noqa: PLC0415 - likewise
 
-    remembered_heads(settings).require(ChainReader(store, settings.pair))
+    reader = ChainReader(store, settings.pair)
+    remembered_heads(settings).require(reader)
+    return reader
+
+
+def warn_if_rolled_back(seen: PairView) -> None:
+    """Warn of each entry that was published, or that this machine has read before, and that the store lacks."""
+    from tandem.controller.status.health import rolled_back  # noqa: PLC0415 - loaded when the command runs
+
+    for problem in rolled_back(seen):
+        output.warn(problem.message)
 
 
 def warn_of_lost_heads(settings: Config, store: ObjectStore) -> tuple[Head, ...]:

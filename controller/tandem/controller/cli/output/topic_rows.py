@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -15,6 +15,16 @@ class _OfPartition(Protocol):
 
 
 _Item = TypeVar("_Item", bound=_OfPartition)
+
+
+def grouped(
+    items: Iterable[_Item], names: Callable[[_Item], tuple[object, ...]]
+) -> list[tuple[tuple[object, ...], list[_Item]]]:
+    """Return partitions by their names, each group where its first one comes."""
+    found: dict[tuple[object, ...], list[_Item]] = {}
+    for item in items:
+        found.setdefault(names(item), []).append(item)
+    return list(found.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ from tandem.controller.cli.options.backup_place import GenerationOption, TopicsA
 from tandem.controller.cli.options.consent import asker
 from tandem.controller.cli.options.durations import moment_of
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption, load
+from tandem.controller.cli.options.known_heads import require_known_heads
 from tandem.controller.cli.options.spark_master import MasterOption
 from tandem.controller.cli.options.target_cluster import TargetConfigOption, TargetServersOption, target_properties
 from tandem.controller.cli.output import output
@@ -110,9 +111,7 @@ def drill(
     how it went. Exit code 3: the topics were not what the backup is.
     """
     from tandem.controller.config.derived_settings import store_settings  # noqa: PLC0415 - loaded when the command runs, not for --help
-    from tandem.controller.local_state.remembered_heads import remembered_heads  # noqa: PLC0415 - likewise
     from tandem.sink.process import log  # noqa: PLC0415 - likewise
-    from tandem.sink.store.chain.chain_reader import ChainReader  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.reading.object_reader import StoreAddress, require_pair  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.restore import drill as job  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.restore.job import RestoreRequest  # noqa: PLC0415 - likewise
@@ -133,8 +132,7 @@ def drill(
     loaded = load(context, config, overrides)
     target = TargetCluster(target_properties(loaded.kafka.reveal(), target_servers, target_config))
     address = StoreAddress(root=loaded.store.root, settings=store_settings(loaded))
-    reader = ChainReader(address.open(), loaded.pair)
-    remembered_heads(loaded).require(reader)  # a refusal is no result of a drill, and none is kept
+    reader = require_known_heads(loaded, address.open())  # a refusal is no result of a drill, and none is kept
     # On SIGTERM, as on Ctrl-C, the drill deletes its scratch topics before it ends.
     handler = signal.signal(signal.SIGTERM, signal.default_int_handler)
     began = time.monotonic()

@@ -17,7 +17,7 @@ from tandem.controller.cli.options.known_heads import require_known_heads
 from tandem.controller.cli.options.target_cluster import TargetConfigOption, TargetServersOption, target_properties
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table
-from tandem.controller.cli.output.topic_rows import TopicRows
+from tandem.controller.cli.output.topic_rows import TopicRows, grouped
 
 if TYPE_CHECKING:
     from tandem.sink.store import ObjectStore
@@ -64,8 +64,7 @@ def groups(
     of all groups that were set last, or of --groups, as they are called on the target.
     A group that has members is refused (exit code 5): stop its consumers first.
     """
-    from tandem.sink.store.chain.chain_reader import ChainReader  # noqa: PLC0415 - loaded when the command runs, not for --help
-    from tandem.spark_jobs.reading.object_reader import StoreAddress  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.reading.object_reader import StoreAddress  # noqa: PLC0415 - loaded when the command runs, not for --help
     from tandem.spark_jobs.restore.groups import restore_groups as job  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.restore.groups.target_groups import TargetGroups  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.restore.target.target_cluster import TargetCluster  # noqa: PLC0415 - likewise
@@ -97,8 +96,7 @@ def groups(
                 )
             _show_rollback(record, before, output_)
             return
-        require_known_heads(loaded, store)
-        planned = job.plan(ChainReader(store, name), record, TargetCluster(props), admin, choice)
+        planned = job.plan(require_known_heads(loaded, store), record, TargetCluster(props), admin, choice)
         note = job.carry_out(store, planned, admin, at=round(time.time() * 1000)) if execute else None
     _show(planned, note, output_, executed=execute, wide=wide)
 
@@ -144,12 +142,9 @@ def _show(planned: GroupsPlan, note: str | None, form: OutputFormat, *, executed
 
 
 def _tables(planned: GroupsPlan, *, executed: bool, wide: bool) -> Iterator[Table | str]:
-    by_topic: dict[tuple[object, ...], list[GroupMove]] = {}
-    for move in planned.moves:
-        by_topic.setdefault((move.group, move.topic), []).append(move)
     yield TopicRows(
         names=("group", "topic"),
-        groups=list(by_topic.items()),
+        groups=grouped(planned.moves, lambda move: (move.group, move.topic)),
         figures=("before", "offset", "note") if wide else ("without offset", "note"),
         sums=_moved if wide else _summed,
         left=frozenset({"note"}),

@@ -17,7 +17,7 @@ from tandem.controller.cli.options.invocation import ConfigOption, SetOption, lo
 from tandem.controller.cli.options.known_heads import require_known_heads
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.output import OutputFormat, OutputOption, WideOption
-from tandem.controller.cli.output.topic_rows import TopicRows
+from tandem.controller.cli.output.topic_rows import TopicRows, grouped
 
 if TYPE_CHECKING:
     from tandem.sink.kafka.cluster.admin import ClusterAdmin
@@ -98,7 +98,6 @@ def vanished(
         store_for_looking,
     )
     from tandem.sink.kafka.cluster.admin import ClusterAdmin  # noqa: PLC0415 - Kafka is slow to import
-    from tandem.sink.store.chain.chain_reader import ChainReader  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.restore.vanished.find import (  # noqa: PLC0415 - likewise
         find_lost_keys,
         kept_partitions,
@@ -109,8 +108,7 @@ def vanished(
 
     settings = load(context, config, overrides)
     with closing(store_for_looking(settings)) as store, ClusterAdmin(dict(settings.kafka.reveal())) as admin:
-        require_known_heads(settings, store)
-        generations = read_chains(ChainReader(store, settings.pair)).generations
+        generations = read_chains(require_known_heads(settings, store)).generations
         partitions = kept_partitions(generations, topics, generation)
         limits = _require_same_topics(admin, partitions)
         backs: list[WriteBack] = []
@@ -193,12 +191,9 @@ def _partition(back: WriteBack, *, show_keys: bool) -> VanishedPartition:
 
 
 def _show(found: VanishedKeysDocument, form: OutputFormat, *, wide: bool) -> None:
-    topics: dict[tuple[object, ...], list[VanishedPartition]] = {}
-    for one in found.partitions:
-        topics.setdefault((one.topic, one.kept_in, one.missing_in), []).append(one)
     table = TopicRows(
         names=("topic", "kept in", "missing in"),
-        groups=list(topics.items()),
+        groups=grouped(found.partitions, lambda one: (one.topic, one.kept_in, one.missing_in)),
         figures=("vanished", "newer", "to restore", "written", "sample"),
         sums=_figures,
         left=frozenset({"sample"}),
