@@ -69,8 +69,10 @@ def test_what_is_exported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     )
     lines = tmp_path / "odd lines"
     assert export(tmp_path, "--format", "jsonl", "--to", str(lines), "--topics", "odd") == 0
-    report = json.loads(capsys.readouterr().out)
+    told = capsys.readouterr()
+    report = json.loads(told.out)
     assert (report["records"], report["tombstones"], report["topics"]) == (3, 1, ["odd"])
+    assert "starting Spark\n" in told.err
     assert (lines / "_SUCCESS").exists()
     rows = [json.loads(line) for path in lines.glob("*.json") for line in path.read_text().splitlines()]
     assert [

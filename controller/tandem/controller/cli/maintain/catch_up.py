@@ -10,7 +10,7 @@ import typer
 
 from tandem.controller.cli.options.durations import span
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption, load
-from tandem.controller.cli.options.spark_master import MasterOption
+from tandem.controller.cli.options.spark_master import MasterOption, spark_session
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table
 
@@ -56,7 +56,6 @@ def catch_up(
     from tandem.spark_jobs.catch_up.plan import CatchUpPace  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.reading.object_reader import StoreAddress, require_pair  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress  # noqa: PLC0415 - likewise
-    from tandem.spark_jobs.spark.session import session  # noqa: PLC0415 - likewise
 
     loaded = load(context, config, overrides)
     wait_s = span("--wait", wait).total_seconds()
@@ -72,7 +71,7 @@ def catch_up(
     )
     output.note(f"catching up pair {loaded.pair} in {loaded.store.root} on {master}")
     require_pair(address, loaded.pair)
-    with session(master, name=f"tandem catch-up {loaded.pair}") as spark:
+    with spark_session(master, name=f"tandem catch-up {loaded.pair}") as spark:
         cluster = ClusterAddress(props=dict(loaded.kafka.reveal()), batch_limit=loaded.memory.largest_batch)
         job = CatchUpJob(spark, address, loaded.pair, cluster, pace=pace, run=secrets.token_hex(8))
         done = job.run(

@@ -14,7 +14,7 @@ from tandem.controller.cli.options.consent import YesOption, consent
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption, load
 from tandem.controller.cli.options.key_format import KeyFormat
 from tandem.controller.cli.options.known_heads import warn_of_lost_heads
-from tandem.controller.cli.options.spark_master import MasterOption
+from tandem.controller.cli.options.spark_master import MasterOption, spark_session
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.examples import examples
 from tandem.controller.cli.output.output import OutputFormat, OutputOption
@@ -87,14 +87,13 @@ def erase(
     from tandem.spark_jobs.erasure.erase_object import SearchedKeys  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.erasure.erasure_job import ErasureJob  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.reading.object_reader import StoreAddress, require_pair  # noqa: PLC0415 - likewise
-    from tandem.spark_jobs.spark.session import session  # noqa: PLC0415 - likewise
 
     settings = load(context, config, overrides)
     wanted = SearchedKeys(keys=_keys(key or (), keys_file, key_format), level=settings.object.compression_level)
     address = StoreAddress(root=settings.store.root, settings=store_settings(settings))
     require_pair(address, settings.pair)
     warn_of_lost_heads(settings, address.open())
-    with session(master, name=f"tandem erase {topic}") as spark:
+    with spark_session(master, name=f"tandem erase {topic}") as spark:
         live = None if skip_live else _live(spark, settings, topic, wanted)
         if live is not None and live.values:
             _refuse_live(topic, live, refused=not (despite_live or dry_run))

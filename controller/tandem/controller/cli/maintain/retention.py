@@ -16,7 +16,7 @@ from tandem.controller.cli.options.consent import asker
 from tandem.controller.cli.options.durations import refuse_bare, span
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption
 from tandem.controller.cli.options.known_heads import warn_of_lost_heads
-from tandem.controller.cli.options.spark_master import MasterOption
+from tandem.controller.cli.options.spark_master import MasterOption, spark_session
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.examples import examples
 from tandem.controller.cli.output.keep_outcome import keep_outcome
@@ -104,7 +104,6 @@ def retention(
     from tandem.spark_jobs.retention.janitor import Janitor  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.retention.retention_steps import RetentionRules  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.retention.sweep import sweeper  # noqa: PLC0415 - likewise
-    from tandem.spark_jobs.spark.session import session  # noqa: PLC0415 - likewise
 
     loaded = of_store(context, config, overrides, root=root, pair=pair)
     sweep_rules = _sweep_rules(loaded, horizon, min_gain)
@@ -121,7 +120,7 @@ def retention(
     warn_of_lost_heads(loaded, address.open())
     began = time.monotonic()
     try:
-        with session(master, name=f"tandem retention {loaded.pair}") as spark:
+        with spark_session(master, name=f"tandem retention {loaded.pair}") as spark:
             janitor = Janitor(spark, address, loaded.pair, rules)
             plan = janitor.plan()
             outcomes = janitor.execute(plan, _tell) if execute else None

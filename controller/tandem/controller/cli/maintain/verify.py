@@ -21,7 +21,7 @@ from tandem.controller.cli.options.completion import generation_numbers, topic_n
 from tandem.controller.cli.options.consent import YesOption, asker
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption
 from tandem.controller.cli.options.known_heads import warn_of_lost_heads
-from tandem.controller.cli.options.spark_master import MasterOption
+from tandem.controller.cli.options.spark_master import MasterOption, spark_session
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.keep_outcome import keep_outcome
 from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table, WideOption
@@ -125,7 +125,6 @@ def verify(
     """
     from tandem.controller.config.derived_settings import store_settings  # noqa: PLC0415 - loaded when the command runs, not for --help
     from tandem.spark_jobs.reading.object_reader import StoreAddress, require_pair  # noqa: PLC0415 - likewise
-    from tandem.spark_jobs.spark.session import session  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.verify.verify_objects import VerifyRequest  # noqa: PLC0415 - likewise
 
     sampling = _sampling(sample, seed)
@@ -198,7 +197,7 @@ def verify(
     )
     keys = against_topic or numbers is not None
     try:
-        with session(master, name=f"tandem verify {loaded.pair}") as spark:
+        with spark_session(master, name=f"tandem verify {loaded.pair}") as spark:
             if keys:
                 found = _compare(spark, address, loaded, numbers=numbers, topics=names or None)
             else:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tandem.controller.cli.options.layout_options import files_below, told
+from tandem.controller.cli.options.spark_master import spark_session
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.output import OutputFormat, Table
 
@@ -29,7 +30,7 @@ def verify_files(
     """
     from tandem.spark_jobs.connector import verify_files as connector_verify  # noqa: PLC0415 - loaded when the command runs, not for --help
     from tandem.spark_jobs.connector.connector_reader import ConnectorReader, in_spark  # noqa: PLC0415 - likewise
-    from tandem.spark_jobs.spark.session import is_local, session  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.spark.session import is_local  # noqa: PLC0415 - likewise
 
     output.note(f"verifying {files_below(address)}")
     began = time.monotonic()
@@ -37,7 +38,7 @@ def verify_files(
     if is_local(master):
         result = connector_verify.verify_files(address, reader, topics=topics)
     else:
-        with session(master, name="tandem verifies a connector's files") as spark:
+        with spark_session(master, name="tandem verifies a connector's files") as spark:
             reader.run = partial(in_spark, spark)
             result = connector_verify.verify_files(address, reader, topics=topics)
     seconds = time.monotonic() - began

@@ -1,10 +1,17 @@
-"""The option for the Spark master that a command runs on."""
+"""The option for the Spark master that a command runs on, and the session that is started there."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from tandem.controller.cli.output import output
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def _known(master: str) -> str:
@@ -15,3 +22,13 @@ def _known(master: str) -> str:
 
 
 MasterOption = Annotated[str, typer.Option("--master", help="Spark master.", callback=_known)]
+
+
+@contextmanager
+def spark_session(master: str, *, name: str) -> Iterator[SparkSession]:
+    """Yield a session on `master`, and tell on stderr that Spark starts, which takes seconds."""
+    from tandem.spark_jobs.spark.session import session  # noqa: PLC0415 - loaded when the command runs, not for --help
+
+    output.progress("starting Spark")
+    with session(master, name=name) as spark:
+        yield spark

@@ -18,7 +18,7 @@ from tandem.controller.cli.options.consent import asker
 from tandem.controller.cli.options.durations import moment_of
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption, load
 from tandem.controller.cli.options.known_heads import require_known_heads
-from tandem.controller.cli.options.spark_master import MasterOption
+from tandem.controller.cli.options.spark_master import MasterOption, spark_session
 from tandem.controller.cli.options.target_cluster import TargetConfigOption, TargetServersOption, target_properties
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.keep_outcome import keep_outcome
@@ -117,7 +117,6 @@ def drill(
     from tandem.spark_jobs.restore.job import RestoreRequest  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.restore.plan.options import RestoreOptions  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.restore.target.target_cluster import TargetCluster  # noqa: PLC0415 - likewise
-    from tandem.spark_jobs.spark.session import session  # noqa: PLC0415 - likewise
 
     names = chosen_topics(named_topics, topics) or ()
     options = job.drill_options(
@@ -151,7 +150,7 @@ def drill(
             f"generation {plan.generation}, at most {plan.records:,} records, {output.size(size)} as they are stored, "
             f"into *{options.naming.suffix}"
         )
-        with session(master, name=f"tandem drill {loaded.pair}") as spark, telling() as tell:
+        with spark_session(master, name=f"tandem drill {loaded.pair}") as spark, telling() as tell:
             request = RestoreRequest(address=address, reader=reader, target=target, options=options, now=_now)
             done = job.drill(spark, request, keep=keep, tell=tell)
     except TandemError as error:

@@ -16,7 +16,7 @@ from tandem.controller.cli.options import backup_place, layout_options
 from tandem.controller.cli.options.durations import moment_text
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption
 from tandem.controller.cli.options.known_heads import require_known_heads
-from tandem.controller.cli.options.spark_master import MasterOption
+from tandem.controller.cli.options.spark_master import MasterOption, spark_session
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.examples import examples
 from tandem.controller.cli.output.output import OutputFormat, OutputOption
@@ -76,7 +76,7 @@ def export(
     """
     from tandem.spark_jobs.datasource import export as job  # noqa: PLC0415 - loaded when the command runs, not for --help
     from tandem.spark_jobs.reading.object_reader import StoreAddress, require_pair  # noqa: PLC0415 - likewise
-    from tandem.spark_jobs.spark.session import is_local, session  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.spark.session import is_local  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.state.read_options import store_options  # noqa: PLC0415 - likewise
 
     if form not in _FORMATS:
@@ -126,7 +126,7 @@ def export(
     what = layout_options.files_below(address) if files else f"pair {name} from {planned.selection.source_text}"
     output.note(f"exporting {what} to {target}")
     began = time.monotonic()
-    with session(master, name=f"tandem export {name}") as spark:
+    with spark_session(master, name=f"tandem export {name}") as spark:
         request = job.ExportRequest(
             planned=planned,
             form=job.ExportFormat(form),

@@ -19,7 +19,7 @@ from tandem.controller.cli.options import backup_place, layout_options
 from tandem.controller.cli.options.consent import YesOption, consent
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption
 from tandem.controller.cli.options.key_format import KeyFormat
-from tandem.controller.cli.options.spark_master import MasterOption
+from tandem.controller.cli.options.spark_master import MasterOption, spark_session
 from tandem.controller.cli.options.target_cluster import TargetConfigOption, TargetServersOption, target_properties
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.examples import examples
@@ -446,7 +446,7 @@ def _reader(
     from tandem.sink.store.chain.chain_reader import ChainReader  # noqa: PLC0415 - loaded when the command runs, not for --help
     from tandem.spark_jobs.connector.connector_reader import ConnectorReader, in_spark  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.reading.object_reader import require_pair  # noqa: PLC0415 - likewise
-    from tandem.spark_jobs.spark.session import is_local, session  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.spark.session import is_local  # noqa: PLC0415 - likewise
 
     if address.connector is None:
         require_pair(address, pair)
@@ -458,7 +458,7 @@ def _reader(
         address, wants=layout_options.wants(options.topics), tell=layout_options.told(), index=index
     )
     if not is_local(master):  # planning reads all files: let the Spark cluster do that
-        with session(master, name="tandem reads a connector's files") as spark:
+        with spark_session(master, name="tandem reads a connector's files") as spark:
             reader.run = partial(in_spark, spark)
             reader.find(options.state_request)
     return reader

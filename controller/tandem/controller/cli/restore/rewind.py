@@ -20,7 +20,7 @@ from tandem.controller.cli.options.durations import moment_of, span
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption, load
 from tandem.controller.cli.options.key_format import KeyFormat
 from tandem.controller.cli.options.known_heads import require_known_heads
-from tandem.controller.cli.options.spark_master import MasterOption
+from tandem.controller.cli.options.spark_master import MasterOption, spark_session
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.examples import examples
 from tandem.controller.cli.output.output import OutputFormat, OutputOption, WideOption
@@ -117,7 +117,6 @@ def rewind(
     or there is no terminal and no --yes.
     """
     from tandem.spark_jobs.rewind.job import planned_rewind, write_back  # noqa: PLC0415 - loaded when the command runs, not for --help
-    from tandem.spark_jobs.spark.session import session  # noqa: PLC0415 - likewise
 
     conditions = _Conditions(key=key or (), key_format=key_format, since=since or (), until=until, where=where)
     settings = load(context, config, overrides)
@@ -130,7 +129,7 @@ def rewind(
     require_known_heads(settings, request.address.open())
     output.note(f"comparing {topic} with the backup of pair {settings.pair} on {master}")
     with (
-        session(master, name=f"tandem rewind {topic}") as spark,
+        spark_session(master, name=f"tandem rewind {topic}") as spark,
         planned_rewind(spark, request, tell=_tell_partitions) as planned,
     ):
         for warning in planned.plan.warnings:
