@@ -18,6 +18,7 @@ from typing import Any, Final, Self
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from support.clusters.topic_config import set_config
 from support.pairs.instances import Instance, Pair, store_section
 
 from tandem.controller.sandbox.kafka import KafkaServer
@@ -29,12 +30,7 @@ TOPICS: Final = {"customers": 6, "orders": 12, "prices": 4, "prices-2019": 2, "_
 _RECORDS: Final = 4000
 _KEYS: Final = 1500
 _PATIENCE_S: Final = 400.0
-_CONFIG: Final = {"segment.ms": "600000", "retention.ms": "-1"}
-
-
-def _config(name: str) -> dict[str, str]:
-    # Brokers refuse to delete records from a topic that is compacted and nothing else.
-    return {**_CONFIG, "cleanup.policy": "compact,delete" if name == "orders" else "compact"}
+_CONFIG: Final = {"segment.ms": "600000", "retention.ms": "-1", "cleanup.policy": "compact"}
 
 
 class Scene:
@@ -57,9 +53,7 @@ class Scene:
             server.start()
         self.bootstrap = kafka.bootstrap
         self._admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-        made = self._admin.create_topics(
-            [NewTopic(name, count, 1, config=_config(name)) for name, count in TOPICS.items()]
-        )
+        made = self._admin.create_topics([NewTopic(name, count, 1, config=_CONFIG) for name, count in TOPICS.items()])
         for future in made.values():
             future.result(30)
         self._produce(_RECORDS)
@@ -165,9 +159,12 @@ class Scene:
         active.process.send_signal(signal.SIGSTOP)
         time.sleep(2)
         self._produce(600, topics=("orders",))
+        # Brokers refuse to delete records from a topic that is compacted and nothing else.
+        set_config(self.bootstrap, "orders", {"cleanup.policy": "compact,delete"})
         places = [TopicPartition("orders", n, -1) for n in (3, 8)]  # -1: all there is
         for future in self._admin.delete_records(places).values():
             future.result(30)
+        set_config(self.bootstrap, "orders", {"cleanup.policy": "compact"})
         active.process.send_signal(signal.SIGCONT)
         self._wait("it is tainted", lambda: active.said("tainted"))
         self._wait("b is missed", lambda: "silent for" in self._page("a"))
