@@ -244,11 +244,16 @@ def test_each_extra(extra: str, brings: set[str], made: list[Path], bare: Instal
 
 
 def test_the_sandbox_runs_the_demo(made: list[Path], tmp_path: Path) -> None:
-    """Backup, handover, restore and comparison from an installation that has [sandbox] and nothing else, with Java."""
+    """Backup, handover, restore and comparison from an installation that has [sandbox] and nothing else, with Java.
+
+    The broker's jars are fetched, and no archive of Java classes is there yet.
+    """
     environment = new_environment(tmp_path / "environment")
     environment.pip("install", f"{made[0]}[sandbox]")
     path = f"{environment.home / 'bin'}{os.pathsep}{os.environ['PATH']}"
-    done = environment.tandem("demo", "--dir", tmp_path / "demo", "-o", "json", PATH=path)
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    done = environment.tandem("demo", "--dir", tmp_path / "demo", "-o", "json", PATH=path, XDG_CACHE_HOME=str(cache))
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout)
     assert (figures["missing"], figures["extra"], figures["different"]) == (0, 0, 0)
