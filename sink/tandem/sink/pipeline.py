@@ -33,9 +33,9 @@ from tandem.sink.process.meters import NOBODY, Meters
 from tandem.sink.process.resource_limits import resource_shortage
 from tandem.sink.read.backpressure import PATIENCE_S, Backpressure
 from tandem.sink.read.new_partitions import NewPartition, NewPartitions
+from tandem.sink.read.progress.next_scan_range import ScanPlan
 from tandem.sink.read.progress.partition_progress import PartitionProgress
 from tandem.sink.read.progress.reading_progress import PartitionReading, partition_reading
-from tandem.sink.read.progress.scan_plan import ScanPlan
 from tandem.sink.read.progress.tombstone_guarantee import SHORTEST_RETENTION_S, away_s, shorter_guarantee
 from tandem.sink.read.reader_context import FetchSource, ReaderContext
 from tandem.sink.read.scan.accept_ranges import RangeAcceptor

@@ -23,7 +23,7 @@ from support.pipeline.waiting import until
 from tandem.backup_avro.documents.outcome import JobKind, JobOutcome, JobScope, UnsettledFindings
 from tandem.controller.coordination.peer_state import PeerState
 from tandem.controller.coordination.topic import CoordinationTopic
-from tandem.controller.decision.loss_sign import LossKind, LossSign
+from tandem.controller.decision.loss_sign_format import LossKind, LossSign
 from tandem.controller.decision.observation import Role
 from tandem.controller.metrics.catalogue import COMMON, METRICS, MetricKind
 from tandem.controller.metrics.instance_metrics import (

@@ -20,7 +20,7 @@ from tandem.sink.store.chain import pins
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import now_ms
 from tandem.sink.store.chain.pins import Pin
-from tandem.spark_jobs.retention.janitor import Janitor
+from tandem.spark_jobs.retention.retention_job import RetentionJob
 from tandem.spark_jobs.retention.retention_plan import make_plan, narrow_step
 from tandem.spark_jobs.retention.retention_steps import (
     KeptItem,
@@ -704,10 +704,10 @@ def test_a_pin_that_is_renewed_while_pins_are_listed_has_not_ended() -> None:
     """What counts is the time before they were listed."""
     address: Any = _Clock()
     spark: Any = None
-    janitor = Janitor(spark, address, "orders", RetentionRules())
+    job = RetentionJob(spark, address, "orders", RetentionRules())
     before = address.store.clock_ms
     pins.put_pin(address.store, "orders", generation=1, owner="restore", until=before + HOUR)
-    seen = janitor._refresh(StoreObservation(pair="orders", at=0, states=()))
+    seen = job._refresh(StoreObservation(pair="orders", at=0, states=()))
     assert len(seen.pins) == 1
     assert before < seen.at < before + 1_000
     assert address.store.clock_ms > before + 1_000

@@ -23,8 +23,8 @@ from tandem.sink.kafka.auth.client_config import Value
 from tandem.sink.kafka.events import TopicPartition
 from tandem.sink.kafka.fetch.fetcher import RawFetcher
 from tandem.sink.process import clock
+from tandem.sink.read.progress.next_scan_range import ScanPlan
 from tandem.sink.read.progress.partition_progress import PartitionProgress
-from tandem.sink.read.progress.scan_plan import ScanPlan
 from tandem.sink.read.reader_context import FetchSource, ReaderContext
 from tandem.sink.read.scan.local_ranges import LocalRanges
 from tandem.sink.read.scan.range_tasks import RangeRead, RangeTask

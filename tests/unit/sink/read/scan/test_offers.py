@@ -528,7 +528,7 @@ def test_a_large_range_is_stored_in_several_objects(bench: Bench) -> None:
 def test_what_a_slow_attempt_stored_is_not_offered(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """The chunk was read again; each record is offered once."""
     bench.claim()
-    monkeypatch.setattr("tandem.sink.read.progress.scan_plan.MIN_CHUNK", 8)
+    monkeypatch.setattr("tandem.sink.read.progress.next_scan_range.MIN_CHUNK", 8)
     slow = iter([0.6, *[0.0] * 1000])
     answer = bench.log.answer
 
