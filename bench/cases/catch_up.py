@@ -23,7 +23,7 @@ from tandem.controller.process import memory_allocator
 from tandem.controller.watch.guarded_cluster import GuardedCluster
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.kafka.fetch.fetcher import RawFetcher
-from tandem.sink.pipeline import Pipeline
+from tandem.sink.pipeline import Pipeline, PipelineParts
 from tandem.sink.pipeline_report import Phase
 from tandem.sink.read.scan.worker_processes import WorkerPool
 from tandem.sink.store.chain.chain_writer import Identity, claim, now_ms
@@ -63,14 +63,16 @@ def main() -> None:
     props = {"bootstrap.servers": bootstrap}
     workers = WorkerPool(workers_of(config, props), words.workers) if words.workers else None
     pipeline = Pipeline(
-        writer=writer,
-        store=store,
-        cluster=GuardedCluster(admin, config),
-        open_source=lambda: RawFetcher({"bootstrap.servers": bootstrap}, read_committed=True),
-        transcoder=best_transcoder(),
-        policy=pipeline_policy_of(config),
-        abort=abort,
-        workers=workers,
+        writer,
+        PipelineParts(
+            store=store,
+            cluster=GuardedCluster(admin, config),
+            open_source=lambda: RawFetcher({"bootstrap.servers": bootstrap}, read_committed=True),
+            transcoder=best_transcoder(),
+            policy=pipeline_policy_of(config),
+            abort=abort,
+            workers=workers,
+        ),
     )
 
     def work() -> tuple[int, int]:

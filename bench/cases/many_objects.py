@@ -103,7 +103,7 @@ def _items(keys: list[PartitionKey], objects: int, at: int) -> Iterator[StoredOb
         last = first + _RECORDS - 1
         nonce = f"{number * _NONCES % (1 << 64):016x}"
         name = layout.data_key(
-            _PAIR, "a", 1, topic=key.topic_id, partition=key.partition, first=first, last=last, nonce=nonce
+            (_PAIR, "a", 1), topic=key.topic_id, partition=key.partition, first=first, last=last, nonce=nonce
         )
         part = Part(
             key=key,

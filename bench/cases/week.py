@@ -68,7 +68,7 @@ class _Names:
         """Of a partition's object."""
         nonce = self._nonce()
         return layout.data_key(
-            *self._where, topic=key.topic_id, partition=key.partition, first=first, last=last, nonce=nonce
+            self._where, topic=key.topic_id, partition=key.partition, first=first, last=last, nonce=nonce
         )
 
     def journal(self) -> str:

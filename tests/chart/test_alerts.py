@@ -26,7 +26,7 @@ from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import EntryKind
 from tandem.backup_avro.documents.outcome import JobKind, JobOutcome
 from tandem.backup_avro.selection.losses import vanished_reason
-from tandem.controller.decision.loss_sign import LossKind, LossSign
+from tandem.controller.decision.loss_sign_format import LossKind, LossSign
 from tandem.controller.decision.observation import Role
 from tandem.controller.metrics.instance_metrics import InstanceMetrics, LastRuns, collect_backup_metrics
 from tandem.controller.metrics.page import MetricDetail, MetricsPage

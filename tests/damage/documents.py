@@ -72,7 +72,7 @@ def put_all(store: ObjectStore, complete: Backup, building: Backup, pair: str = 
             ended_at=_AT, took_ms=5, objects=(), run="job",
         )  # fmt: skip
         name = layout.offer_name(
-            topic_id=users.topic_id, partition=0, floor=1, leader=1, low=low, high=low + 50, nonce=f"{number:016x}"
+            layout.OfferedOffsets(users.topic_id, 0, floor=1, leader=1, low=low, high=low + 50), f"{number:016x}"
         )
         folder = layout.offers_prefix(pair, building.writer.state.instance, building.number)
         store.put_if_absent(folder + name, encode_offer(offer))

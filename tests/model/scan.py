@@ -1,4 +1,4 @@
-"""The order of a scan against a cleaner: `sink.read.progress.scan_plan.ScanPlan` plans, a log compacts, a tail is read.
+"""The order of a scan against a cleaner: `ScanPlan` (`next_scan_range`) plans, a log compacts, a tail is read.
 
 A log of a few offsets and two keys. A pass of the cleaner fixes how far it goes and then works from the log's start
 up, one offset at a time (segments are swapped in that order): a record goes if a newer one of its key lies below the
@@ -16,7 +16,7 @@ from functools import cache
 from typing import NamedTuple
 
 from tandem.backup_avro.chain.entries import Base
-from tandem.sink.read.progress.scan_plan import MIN_CHUNK, ScanPlan, ScanRange
+from tandem.sink.read.progress.next_scan_range import MIN_CHUNK, ScanPlan, ScanRange
 
 STRIDE = MIN_CHUNK
 """Offsets from one record to the next: a first chunk holds one record, later ones two or four."""

@@ -1,6 +1,6 @@
 """Who else works on the store: somebody who restores, and a janitor.
 
-Their steps mirror `spark_jobs.restore.prepare.prepare` and `spark_jobs.retention.janitor`.
+Their steps mirror `spark_jobs.restore.prepare.prepare` and `spark_jobs.retention.retention_job`.
 """
 
 from __future__ import annotations

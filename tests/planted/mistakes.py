@@ -83,7 +83,7 @@ MISTAKES = (
     ),
     Mistake(
         name="a slow chunk counts",
-        file="sink/tandem/sink/read/progress/scan_plan.py",
+        file="sink/tandem/sink/read/progress/next_scan_range.py",
         old="        if took > self.limit_s:\n",
         new="        if took > self.limit_s * 1000:\n",
     ),
@@ -221,7 +221,7 @@ MISTAKES = (
     ),
     Mistake(
         name="the scan goes from low to high",
-        file="sink/tandem/sink/read/progress/scan_plan.py",
+        file="sink/tandem/sink/read/progress/next_scan_range.py",
         old="        self._chunk = ScanRange(low=self.lowest(high, self._size), high=high, attempt=attempt)\n",
         new="        self._chunk = ScanRange(low=self._base.start, high=high, attempt=attempt)\n        self.limit_s = 1e9\n",
     ),
@@ -461,7 +461,7 @@ MISTAKES = (
     ),
     Mistake(
         name="a base goes on with a leader that another one had replaced",
-        file="sink/tandem/sink/read/progress/scan_plan.py",
+        file="sink/tandem/sink/read/progress/next_scan_range.py",
         old="        if epoch > base.epoch + 1 and base.epoch >= 0:\n",
         new="        if epoch > base.epoch + 1000 and base.epoch >= 0:\n",
     ),

@@ -223,7 +223,7 @@ MISTAKES: tuple[Mistake, ...] = (
     ),
     Mistake(
         name="what was not recorded is restored as zstd",
-        file="spark_jobs/tandem/spark_jobs/restore/plan/batch_codecs.py",
+        file="spark_jobs/tandem/spark_jobs/restore/plan/target_codec.py",
         old="if codecs >> codec & 1), Compression.NONE)",
         new="if codecs >> codec & 1), Compression.ZSTD)",
     ),

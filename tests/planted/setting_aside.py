@@ -68,8 +68,8 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="each pipeline has a memory budget of its own",
         file="controller/tandem/controller/instance/pipelines.py",
-        old="            budget=self._budget,\n",
-        new="",
+        old="self._parts, budget=self._budget)",
+        new="self._parts)",
     ),
     Mistake(
         name="a build may take all of the memory budget",

@@ -21,10 +21,10 @@ from tandem.backup_avro.selection.vanished_keys import EncodedBlock, PlainKeyTab
 from tandem.sink.read.skip import copied_records
 from tandem.sink.store import ObjectInfo
 from tandem.sink.store.chain import pins
-from tandem.sink.write import key_guard
-from tandem.spark_jobs.retention import janitor as retention
+from tandem.sink.write import vanished_keys_check
+from tandem.spark_jobs.retention import retention_job as retention
 from tandem.spark_jobs.retention import sweep, sweep_partition
-from tandem.spark_jobs.retention.janitor import Janitor
+from tandem.spark_jobs.retention.retention_job import RetentionJob
 from tandem.spark_jobs.retention.retention_steps import RetentionRules
 from tandem.spark_jobs.retention.sweep import Sweeper, sweep_all
 from tandem.spark_jobs.retention.sweep_partition import Swept
@@ -63,10 +63,10 @@ def draw(rng: random.Random, *, least_ms: int) -> Chores:
 
 def retain(store: Store, desk: Desk, pair: str, chores: Chores) -> dict[str, int]:
     """Do what the command does with `--execute`; return how much was done."""
-    janitor = Janitor(cast("Any", None), cast("Any", _Address(store)), pair, chores.rules)
-    plan = janitor.plan()
+    job = RetentionJob(cast("Any", None), cast("Any", _Address(store)), pair, chores.rules)
+    plan = job.plan()
     desk.think(8.0)
-    steps = janitor.execute(plan)
+    steps = job.execute(plan)
 
     def run(tasks: Sequence[SweepTask], write: bool) -> Iterator[Swept]:
         for task in tasks:
@@ -127,5 +127,5 @@ def wire() -> None:
     retention.list_prefixes = cast("Any", _list_prefixes)
     sweep_partition.best_bodies = cast("Any", Bodies)
     copied_records.spans = Bodies.spans
-    key_guard.best_bodies = cast("Any", Bodies)
+    vanished_keys_check.best_bodies = cast("Any", Bodies)
     sweep.pins = cast("Any", SimpleNamespace(hold_pins=partial(pins.hold_pins, lifetime_ms=_PIN_MS)))

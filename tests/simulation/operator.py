@@ -29,7 +29,7 @@ from tandem.backup_avro.errors import ConfigError, RefusedError, TandemError, Tr
 from tandem.controller.config import Config
 from tandem.controller.coordination import pause_request
 from tandem.controller.history.releasable import ReleaseDocument, release_document
-from tandem.controller.status.checkpoint_view import CheckpointStatusReader, draft, hint
+from tandem.controller.status.checkpoint_view import CheckpointStatusReader, WantedCheckpoint, draft_request, hint
 from tandem.controller.status.outside_view import view_pair
 from tandem.sink.read.scan.range_reader import put_offer, read_range
 from tandem.sink.read.scan.range_tasks import RangeTask, offered_ranges
@@ -137,15 +137,8 @@ class Operator:
         def ask(store: Store, desk: Desk) -> None:
             pair = self.config.pair
             if checkpoints.find_checkpoint(store, pair, name) is None:
-                request = draft(
-                    self.config,
-                    store,
-                    checkpoint_id=name,
-                    lifetime_ms=lifetime_ms,
-                    keep_ms=keep_ms,
-                    by=PERSON,
-                    reason="",
-                )
+                wanted = WantedCheckpoint(id=name, lifetime_ms=lifetime_ms, keep_ms=keep_ms, by=PERSON, reason="")
+                request = draft_request(self.config, store, wanted)
                 assert desk.watch is not None
                 self.judge.cuts.asked(request, desk.watch)
                 desk.think(4.0)

@@ -42,7 +42,7 @@ MODULES = (
     "tandem.sink.store.chain.chain_reader",
     "tandem.sink.store.chain.chain_writer",
     "tandem.sink.write.clear_generation",
-    "tandem.sink.write.key_guard",
+    "tandem.sink.write.vanished_keys_check",
     "tandem.sink.process.clock",
     "tandem.sink.process.memory_budget",
     "tandem.sink.write.commit",
@@ -60,7 +60,7 @@ MODULES = (
     "tandem.sink.read.tail",
     "tandem.sink.read.scan.accept_ranges",
     "tandem.sink.read.scan.worker_ranges",
-    "tandem.spark_jobs.retention.janitor",
+    "tandem.spark_jobs.retention.retention_job",
     "tandem.spark_jobs.retention.sweep",
     "tandem.spark_jobs.retention.sweep_partition",
 )
@@ -140,7 +140,7 @@ _MERGE_RULES = MergeRules(fan_in=3, smallest=600, own_bytes=150, limit=6000, mos
 # What is measured in seconds or offsets of a real cluster, scaled down with delete.retention.ms.
 _CONSTANTS: dict[str, dict[str, Any]] = {
     "tandem.backup_avro.selection.vanished_keys": {"_BEST_EFFORT_MS": 10_000},
-    "tandem.sink.read.progress.scan_plan": {"MIN_CHUNK": 4, "_FIRST_RATE": 5},
+    "tandem.sink.read.progress.next_scan_range": {"MIN_CHUNK": 4, "_FIRST_RATE": 5},
     "tandem.sink.read.progress.tombstone_guarantee": {"SHORTEST_RETENTION_S": 10.0, "SKEW_S": 1.0},
     "tandem.sink.pipeline": {
         "SHORTEST_RETENTION_S": 10.0,

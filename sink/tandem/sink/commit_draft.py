@@ -270,7 +270,7 @@ class _Names:
     def data(self, key: PartitionKey, first: int, last: int) -> str:
         """Return the key of an object of one partition."""
         nonce, topic = self._nonce(), self._names[key]
-        return layout.data_key(*self._where, topic=topic, partition=key.partition, first=first, last=last, nonce=nonce)
+        return layout.data_key(self._where, topic=topic, partition=key.partition, first=first, last=last, nonce=nonce)
 
     def journal(self) -> str:
         """Return the key of an object that partitions share."""

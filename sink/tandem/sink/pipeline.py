@@ -33,9 +33,9 @@ from tandem.sink.process.meters import NOBODY, Meters
 from tandem.sink.process.resource_limits import resource_shortage
 from tandem.sink.read.backpressure import PATIENCE_S, Backpressure
 from tandem.sink.read.new_partitions import NewPartition, NewPartitions
+from tandem.sink.read.progress.next_scan_range import ScanPlan
 from tandem.sink.read.progress.partition_progress import PartitionProgress
 from tandem.sink.read.progress.reading_progress import PartitionReading, partition_reading
-from tandem.sink.read.progress.scan_plan import ScanPlan
 from tandem.sink.read.progress.tombstone_guarantee import SHORTEST_RETENTION_S, away_s, shorter_guarantee
 from tandem.sink.read.reader_context import FetchSource, ReaderContext
 from tandem.sink.read.scan.accept_ranges import RangeAcceptor
@@ -93,39 +93,45 @@ class PipelinePolicy:
     merge: MergeRules = field(default_factory=MergeRules)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineParts:
+    """What all pipelines of an instance are made of.
+
+    `committed` is called after each commit, from the pipeline's thread. `workers`, if given, read large scans. `copies`
+    returns the pair's generations as they were last seen; these objects do not change any more.
+    """
+
+    store: ObjectStore
+    cluster: ClusterView
+    open_source: Callable[[], FetchSource]
+    transcoder: Transcoder
+    policy: PipelinePolicy
+    abort: threading.Event
+    workers: RangeWorkers | None = None
+    committed: Callable[[], None] = lambda: None
+    copies: Callable[[], Sequence[Generation]] = lambda: ()
+    meters: Meters = NOBODY
+
+
 class Pipeline:
     """Reads and commits for one generation until it is drained or fails. All public methods are thread-safe.
 
-    `committed` is called after each commit, from the pipeline's thread. `workers`, if given, read large scans. `copies`
-    returns the pair's generations as they were last seen; these objects do not change any more. Pipelines of one
-    process share one `budget`; without one it is `policy.memory_budget`.
+    Pipelines of one process share one `budget`; without one it is that of the policy.
     """
 
-    def __init__(
-        self,
-        *,
-        writer: ChainWriter,
-        store: ObjectStore,
-        cluster: ClusterView,
-        open_source: Callable[[], FetchSource],
-        transcoder: Transcoder,
-        policy: PipelinePolicy,
-        abort: threading.Event,
-        workers: RangeWorkers | None = None,
-        committed: Callable[[], None] = lambda: None,
-        copies: Callable[[], Sequence[Generation]] = lambda: (),
-        meters: Meters = NOBODY,
-        budget: MemoryBudget | None = None,
-    ) -> None:
+    def __init__(self, writer: ChainWriter, parts: PipelineParts, *, budget: MemoryBudget | None = None) -> None:
+        store, policy, meters = parts.store, parts.policy, parts.meters
         opening = writer.state.opening
         assert opening is not None
         self._writer = writer
-        self._open_source = open_source
+        self._open_source = parts.open_source
         record_keys = RecordKeys(keys_of(store))
-        self._newcomer_lookup = NewPartitions(open_source, recorded=writer.state.positions.get, record_keys=record_keys)
+        self._newcomer_lookup = NewPartitions(
+            parts.open_source, recorded=writer.state.positions.get, record_keys=record_keys
+        )
         self._aside = TopicsAside()
-        self._committed = committed
-        self._workers = workers
+        self._committed = parts.committed
+        self._workers = parts.workers
         self._level = policy.compression_level if policy.codec == opening.codec else None
         self._policy = policy
         self._generation = writer.state.number
@@ -133,7 +139,7 @@ class Pipeline:
         self._compressors = ThreadPoolExecutor(policy.compressors, thread_name_prefix="compress")
         self._copy_reader = ThreadPoolExecutor(1, thread_name_prefix="copies")
         self._surveyor = ClusterSurveyor(
-            cluster=cluster,
+            cluster=parts.cluster,
             interval_s=policy.survey_interval_s,
             groups_interval_s=policy.groups_interval_s,
             meters=meters,
@@ -148,7 +154,7 @@ class Pipeline:
                 level=self._level,
                 pool=self._compressors,
             ),
-            transcoder=transcoder,
+            transcoder=parts.transcoder,
             read_committed=opening.isolation_level == "read_committed",
             hurry_survey=self._surveyor.survey_soon,
             record_keys=record_keys,
@@ -156,16 +162,21 @@ class Pipeline:
             pool=self._copy_reader,
             meters=meters,
         )
-        self._copies = copies
+        self._copies = parts.copies
         self._drafter = CommitDrafter(
             self._context,
             writer.state,
             max_objects=policy.max_objects,
             flush_interval_s=policy.flush_interval_s,
-            copies=copies,
+            copies=parts.copies,
         )
         self._committer = Committer(
-            writer=writer, store=store, cluster=cluster, stop=abort, name=f"commit-{self._generation}", meters=meters
+            writer=writer,
+            store=store,
+            cluster=parts.cluster,
+            stop=parts.abort,
+            name=f"commit-{self._generation}",
+            meters=meters,
         )
         self._budget = MemoryBudget(policy.memory_budget) if budget is None else budget
         self._merger = Merger(

@@ -24,7 +24,7 @@ from tandem.sink.store.chain import pins
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import ChainWriter, now_ms
 from tandem.spark_jobs.reading.object_reader import StoreAddress
-from tandem.spark_jobs.retention.janitor import Janitor, StepOutcome
+from tandem.spark_jobs.retention.retention_job import RetentionJob, StepOutcome
 from tandem.spark_jobs.retention.retention_steps import RetentionAction, RetentionRules
 from tandem.spark_jobs.verify.verify_objects import VerifyRequest, verify_objects
 
@@ -101,8 +101,8 @@ def test_a_grown_backup_is_tidied_up(spark: SparkSession, address: StoreAddress)
     pin = pins.put_pin(store, PAIR, generation=2, owner="restore", until=now_ms(store) - HOUR)
     before = {number: stored(store, name, number) for number, name in ((1, "a"), (2, "b"), (3, "a"))}
 
-    janitor = Janitor(spark, address, PAIR, AT_ONCE)
-    plan = janitor.plan()
+    job = RetentionJob(spark, address, PAIR, AT_ONCE)
+    plan = job.plan()
     assert [(step.action, step.generation, step.count) for step in plan.steps] == [
         (RetentionAction.EXPIRE, 3, 2),
         (RetentionAction.ORPHANS, 2, 1),
@@ -111,7 +111,7 @@ def test_a_grown_backup_is_tidied_up(spark: SparkSession, address: StoreAddress)
         (RetentionAction.PINS, None, 1),
     ]
     assert {number: stored(store, name, number) for number, name in ((1, "a"), (2, "b"), (3, "a"))} == before
-    assert outcomes(janitor.execute(plan)) == [
+    assert outcomes(job.execute(plan)) == [
         (RetentionAction.EXPIRE, 3, 2),
         (RetentionAction.ORPHANS, 2, 1),
         (RetentionAction.CLEAR, 1, 1),
@@ -123,13 +123,13 @@ def test_a_grown_backup_is_tidied_up(spark: SparkSession, address: StoreAddress)
     assert stored(store, "a", 3) == before[3]
     assert pin not in pins.list_pins(store, PAIR)
 
-    janitor = Janitor(spark, address, PAIR, AT_ONCE)
-    assert outcomes(janitor.execute(janitor.plan())) == [(RetentionAction.REPLACED, 3, 2)]
+    job = RetentionJob(spark, address, PAIR, AT_ONCE)
+    assert outcomes(job.execute(job.plan())) == [(RetentionAction.REPLACED, 3, 2)]
     assert stored(store, "a", 3) == before[3] - {first, second}
     assert newest in stored(store, "a", 3)
     assert [upload.key for upload in store.list_uploads(f"{PAIR}/")] == [uploading.key + ".part"]
 
-    assert Janitor(spark, address, PAIR, AT_ONCE).plan().steps == ()
+    assert RetentionJob(spark, address, PAIR, AT_ONCE).plan().steps == ()
     result = verify_objects(spark, VerifyRequest(address=address, pair=PAIR))
     assert result.clean
     assert [(g.generation, g.records) for g in result.generations] == [(2, 30), (3, 35)]
@@ -152,8 +152,8 @@ def test_a_running_active_and_the_janitor_do_not_disturb_each_other(spark: Spark
     writer.start()
     try:
         for _ in range(2):
-            janitor = Janitor(spark, folder, PAIR, AT_ONCE)
-            outcomes(janitor.execute(janitor.plan()))
+            job = RetentionJob(spark, folder, PAIR, AT_ONCE)
+            outcomes(job.execute(job.plan()))
     finally:
         stop.set()
         writer.join()
@@ -172,25 +172,25 @@ def test_clearing_waits_for_a_pin_and_another_janitor_finishes_it(spark: SparkSe
     store = folder.open()
     given_up = Backup.begun(store, records("orders", 0, range(30)), topics=[ORDERS])
     Backup.completed(store, records("orders", 0, range(30)), topics=[ORDERS], number=2)
-    janitor = Janitor(spark, folder, PAIR, AT_ONCE)
-    plan = janitor.plan()
+    job = RetentionJob(spark, folder, PAIR, AT_ONCE)
+    plan = job.plan()
     later = ChainWriter(store, ChainReader(store, PAIR).load(1), "x", stop=threading.Event())
     pin = pins.put_pin(store, PAIR, generation=1, owner="verify", until=now_ms(store) + HOUR)
-    (outcome,) = janitor.execute(plan)
+    (outcome,) = job.execute(plan)
     assert outcome.note == "no longer so; left alone"
     pins.release_pin(store, PAIR, pin)
 
     late = []
 
-    class PinsAfterClearing(Janitor):
+    class PinsAfterClearing(RetentionJob):
         """Somebody puts a pin after the last look at the plan and before CLEARING."""
 
         def _writer(self, state: Generation) -> ChainWriter:
             late.append(pins.put_pin(store, PAIR, generation=1, owner="verify", until=now_ms(store) + HOUR))
             return super()._writer(state)
 
-    janitor = PinsAfterClearing(spark, folder, PAIR, AT_ONCE)
-    (outcome,) = janitor.execute(janitor.plan())
+    job = PinsAfterClearing(spark, folder, PAIR, AT_ONCE)
+    (outcome,) = job.execute(job.plan())
     assert outcome.count == 0
     assert "deletion waits for pins of verify" in str(outcome.note)
     assert stored(store, "a", 1)
@@ -199,8 +199,8 @@ def test_clearing_waits_for_a_pin_and_another_janitor_finishes_it(spark: SparkSe
     assert later.state.clearing is None
 
     pins.release_pin(store, PAIR, *late)
-    janitor = Janitor(spark, folder, PAIR, AT_ONCE)
-    assert outcomes(janitor.execute(janitor.plan())) == [(RetentionAction.CLEAR, 1, 2)]
+    job = RetentionJob(spark, folder, PAIR, AT_ONCE)
+    assert outcomes(job.execute(job.plan())) == [(RetentionAction.CLEAR, 1, 2)]
     assert stored(store, "a", 1) == set()
     assert ChainReader(store, PAIR).load(1).gone
 
@@ -210,13 +210,13 @@ def test_what_changed_since_the_plan_is_left_alone(spark: SparkSession, folder: 
     store = folder.open()
     slow = Backup.begun(store, records("orders", 0, range(30)), topics=[ORDERS])
     active = expiring(store, 2, "a")
-    janitor = Janitor(spark, folder, PAIR, AT_ONCE)
-    plan = janitor.plan()
+    job = RetentionJob(spark, folder, PAIR, AT_ONCE)
+    plan = job.plan()
     assert {step.action for step in plan.steps} == {RetentionAction.EXPIRE, RetentionAction.CLEAR}
     compacted = replace(active.topics["logs"], config={"cleanup.policy": "compact"})
     active.append(EntryKind.COMMIT, topics=(compacted,))
     slow.complete()
-    assert [outcome.note for outcome in janitor.execute(plan)] == ["no longer so; left alone"] * 2
+    assert [outcome.note for outcome in job.execute(plan)] == ["no longer so; left alone"] * 2
     assert verify_objects(spark, VerifyRequest(address=folder, pair=PAIR)).clean
 
 
@@ -225,11 +225,11 @@ def test_orphans_of_a_killed_process_go_after_its_restart(spark: SparkSession, a
     store = address.open()
     backup = Backup.completed(store, records("orders", 0, range(3)), topics=[ORDERS])
     lost = backup.put_object([(("orders", 1), records("orders", 1, range(3)), None)], journal=False)
-    assert Janitor(spark, address, PAIR, AT_ONCE).plan().steps == ()
+    assert RetentionJob(spark, address, PAIR, AT_ONCE).plan().steps == ()
     backup.restart()
     own = backup.put_object([(("orders", 1), records("orders", 1, range(3)), None)], journal=False)
-    janitor = Janitor(spark, address, PAIR, AT_ONCE)
-    assert outcomes(janitor.execute(janitor.plan())) == [(RetentionAction.ORPHANS, 1, 1)]
+    job = RetentionJob(spark, address, PAIR, AT_ONCE)
+    assert outcomes(job.execute(job.plan())) == [(RetentionAction.ORPHANS, 1, 1)]
     assert own.key in stored(store, "a", 1)
     assert lost.key not in stored(store, "a", 1)
 

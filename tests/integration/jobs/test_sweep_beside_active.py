@@ -22,7 +22,7 @@ from tandem.backup_avro.errors import RefusedError
 from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.sink.store.chain.chain_writer import now_ms
 from tandem.spark_jobs.reading.object_reader import StoreAddress
-from tandem.spark_jobs.retention.janitor import Janitor
+from tandem.spark_jobs.retention.retention_job import RetentionJob
 from tandem.spark_jobs.retention.retention_steps import RetentionAction, RetentionRules
 from tandem.spark_jobs.retention.sweep import Sweeper, sweep_all, sweeper
 from tandem.spark_jobs.retention.sweep_partition import Swept
@@ -101,9 +101,9 @@ def test_every_moment_in_the_window_stays(
         os.killpg(killed.pid, signal.SIGKILL)
         killed.wait()
         left = leave_behind(pair)
-        janitor = Janitor(spark, address, pair.name, RetentionRules(grace=0))
+        job = RetentionJob(spark, address, pair.name, RetentionRules(grace=0))
         pair.store.delete([info.key for info in pair.store.list(layout.pins_prefix(pair.name))])  # as if they had ended
-        tidied = {outcome.step.action: outcome for outcome in janitor.execute(janitor.plan())}
+        tidied = {outcome.step.action: outcome for outcome in job.execute(job.plan())}
         assert tidied[RetentionAction.ORPHANS].count >= left
     finally:
         done.set()

@@ -22,9 +22,9 @@ from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.sink.kafka.cluster.admin import LATEST, ClusterAdmin
 from tandem.sink.store import ObjectStore, StoreAccess, open_store
 from tandem.sink.store.chain import outcomes
+from tandem.spark_jobs.compaction import memory_or_shuffle
 from tandem.spark_jobs.reading.object_reader import StoreAddress
 from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
-from tandem.spark_jobs.verify import compare_keys
 from tandem.spark_jobs.verify.compare_keys import against_generation, against_topic
 from tandem.spark_jobs.verify.compare_plan import KeyFault
 from tandem.spark_jobs.verify.verify_plan import VerifyFault
@@ -49,7 +49,7 @@ def store(tmp_path: Path) -> ObjectStore:
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both ways to compare a partition."""
     if request.param == "by key":
-        monkeypatch.setattr(compare_keys, "_MOST_IN_MEMORY", -1)
+        monkeypatch.setattr(memory_or_shuffle, "COMPARED_IN_MEMORY", -1)
 
 
 @pytest.fixture

@@ -18,13 +18,13 @@ from tandem.backup_avro.record.current import Record
 from tandem.controller.cli.main import run
 from tandem.controller.sandbox.jars import find_java, kafka_jars
 from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.spark_jobs.compaction import memory_or_shuffle
 from tandem.spark_jobs.restore import job, merge_source, worker_calls
 from tandem.spark_jobs.restore.groups import restore_groups
 from tandem.spark_jobs.restore.merge_source import MergeLimits
 from tandem.spark_jobs.restore.plan.options import RestoreOptions
 from tandem.spark_jobs.restore.plan.plan import TopicNaming
 from tandem.spark_jobs.restore.records.load_task import LoadPace
-from tandem.spark_jobs.restore.records.newest_records import PASS_RECORDS
 from tandem.spark_jobs.restore.records.partitioner import Partitioner, chooser
 from tandem.spark_jobs.restore.records.record_changes import RecordChanges
 
@@ -181,12 +181,12 @@ def test_keys_that_can_not_be_ordered_are_refused(
     assert not case.admin.topics([target])
 
 
-@pytest.mark.parametrize("most_in_memory", [PASS_RECORDS, 0])
+@pytest.mark.parametrize("most_in_memory", [memory_or_shuffle.LOADED_IN_MEMORY, 0])
 def test_keys_times_and_states(
     case: Case, topic_name: str, monkeypatch: pytest.MonkeyPatch, most_in_memory: int
 ) -> None:
     """What is left out is left out, and the check agrees; latest per key, either way; erased keys as tombstones."""
-    monkeypatch.setattr(job, "_MOST_IN_MEMORY", most_in_memory)
+    monkeypatch.setattr(memory_or_shuffle, "LOADED_IN_MEMORY", most_in_memory)
     items = records(topic_name, 0, range(200), keys=10, tombstones=[195])
     Backup.completed(case.store, items, topics=[TopicSpec(topic_name)], block_records=20)
 

@@ -310,7 +310,7 @@ class Backup:
             layout.journal_key(*owner, seq=state.seq + 1, nonce=nonce)
             if journal
             else layout.data_key(
-                *owner, topic=topic, partition=partition, first=parts[0].first, last=parts[0].last, nonce=nonce
+                owner, topic=topic, partition=partition, first=parts[0].first, last=parts[0].last, nonce=nonce
             )
         )
         seal = new_seal(self.store, key)

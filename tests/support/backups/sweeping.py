@@ -73,6 +73,7 @@ def sweep_here(store: ObjectStore, tasks: Sequence[SweepTask], *, write: bool, h
     """Sweep without Spark, by both strategies; of the hashes so few bits are left that most keys collide."""
     return sweep_batch(
         tasks,
+        max((task.rules.most_in_memory for task in tasks), default=0),
         in_memory=lambda some: sweep_all(store, some, write=write),
         by_key=lambda some: sweep_by_key(
             Opened(store),

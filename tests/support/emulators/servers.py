@@ -17,7 +17,7 @@ import urllib3
 from support.emulators import install
 from tandem.controller.sandbox.ports import LOOPBACK
 from tandem.controller.sandbox.server import LocalServer
-from tandem.controller.sandbox.sigv4 import S3Key, signed_request
+from tandem.controller.sandbox.sigv4 import S3Key, S3Request, send_signed
 
 BUCKET: Final = "tandem-tests"
 ACCOUNT: Final = "tandemtests"
@@ -133,8 +133,8 @@ class VersityGw(_Emulator):
         return [install.go_program(install.VERSITYGW), *access, "posix", str(self.folder / "data")]
 
     def _create_bucket(self) -> int:
-        address = self.address("http")
-        return signed_request("HEAD", address, f"/{BUCKET}", b"", key=self.key, region="us-east-1", timeout_s=2.0)
+        request = S3Request(method="HEAD", address=self.address("http"), path=f"/{BUCKET}")
+        return send_signed(request, key=self.key, region="us-east-1", timeout_s=2.0)
 
 
 def azure_settings(server: Azurite, **more: Any) -> dict[str, Any]:

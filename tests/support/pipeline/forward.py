@@ -10,7 +10,7 @@ from typing import Any
 
 import tandem.sink.pipeline
 from tandem.backup_avro.chain.entries import Base
-from tandem.sink.read.progress.scan_plan import ScanPlan, ScanRange
+from tandem.sink.read.progress.next_scan_range import ScanPlan, ScanRange
 
 
 def mirrored(base: Base) -> Base:

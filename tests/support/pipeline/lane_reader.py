@@ -12,7 +12,7 @@ from tandem.backup_avro.selection.last_records import PartitionCopy
 from tandem.sink.kafka.events import Evidence, TopicPartition
 from tandem.sink.process import clock
 from tandem.sink.process.meters import Meters
-from tandem.sink.read.progress.scan_plan import ScanPlan
+from tandem.sink.read.progress.next_scan_range import ScanPlan
 from tandem.sink.read.scan.local_ranges import LocalRanges
 from tandem.sink.read.tail import TailReader
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from support.backups.chains import key
 from tandem.backup_avro.chain.entries import Base
+from tandem.sink.read.progress.next_scan_range import ScanPlan
 from tandem.sink.read.progress.partition_progress import PartitionProgress
-from tandem.sink.read.progress.scan_plan import ScanPlan
 
 
 def progress(**how: Any) -> PartitionProgress:

@@ -18,7 +18,7 @@ from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.record.container import Codec, decode_header, decompress, iter_blocks
 from tandem.backup_avro.record.current import Record, TimestampType, decode_body, encode
 from tandem.sink.kafka.events import AtHead, FetchFault, TopicPartition
-from tandem.sink.pipeline import Pipeline, PipelinePolicy
+from tandem.sink.pipeline import Pipeline, PipelineParts, PipelinePolicy
 from tandem.sink.process import clock
 from tandem.sink.process.meters import NOBODY, Meters
 from tandem.sink.read.reader_context import ReaderContext
@@ -154,16 +154,18 @@ class Bench:
     def start(self, writer: ChainWriter | None = None) -> Pipeline:
         """Start a pipeline on a new claim, or go on with a chain."""
         pipeline = Pipeline(
-            writer=writer or self.claim(),
-            store=self.store,
-            cluster=self.cluster,
-            open_source=self.log.open,
-            transcoder=ReferenceTranscoder(),
-            policy=self.policy,
-            abort=self.abort,
-            workers=self.workers,
-            copies=lambda: self.copies,
-            meters=self.meters,
+            writer or self.claim(),
+            PipelineParts(
+                store=self.store,
+                cluster=self.cluster,
+                open_source=self.log.open,
+                transcoder=ReferenceTranscoder(),
+                policy=self.policy,
+                abort=self.abort,
+                workers=self.workers,
+                copies=lambda: self.copies,
+                meters=self.meters,
+            ),
         )
         self.started.append(pipeline)
         pipeline.start()

@@ -278,7 +278,7 @@ def test_directed_histories() -> None:
             id="what was missed is judged by what is promised now",
         ),
         pytest.param(
-            "from tandem.sink.read.progress.scan_plan import ScanPlan\n"
+            "from tandem.sink.read.progress.next_scan_range import ScanPlan\n"
             "ScanPlan.led_by = lambda self, leader, epoch: leader == self.base.leader\n",
             "a leader comes back with another log, seed 1: ",
             id="a base names a broker, not its epoch",

@@ -20,8 +20,8 @@ from tandem.sink.kafka.fetch import fetcher
 from tandem.sink.kafka.lookup import log_ends
 from tandem.sink.process import clock
 from tandem.sink.read import reader_context, tail
+from tandem.sink.read.progress.next_scan_range import ScanPlan
 from tandem.sink.read.progress.partition_progress import PartitionProgress
-from tandem.sink.read.progress.scan_plan import ScanPlan
 from tandem.sink.read.progress.tombstone_guarantee import away_s
 from tandem.sink.read.reader_context import ReaderContext
 from tandem.sink.read.tail import TailReader

@@ -17,7 +17,7 @@ from tandem.backup_avro.chain.entries import Base, Entry, EntryKind
 from tandem.backup_avro.chain.generation import Generation
 from tandem.sink.kafka.errors.cluster_errors import ClusterTransientError
 from tandem.sink.kafka.events import AtHead, FaultKind, FetchFault, LogBounds, TopicPartition
-from tandem.sink.pipeline import Pipeline
+from tandem.sink.pipeline import Pipeline, PipelineParts
 from tandem.sink.pipeline_report import Phase
 from tandem.sink.process import clock
 from tandem.sink.read.new_partitions import NewPartition
@@ -342,13 +342,15 @@ def test_a_leader_that_came_back_while_nobody_read_starts_the_base_again(bench: 
         state.positions[key()] = replace(before, base=Base(start=0, end=40, leader=1, epoch=1))
         bounds = LogBounds(start=0, end=40, end_epoch=1, leader=1, leader_epoch=led)
         again = Pipeline(
-            writer=ChainWriter(bench.store, state, "a-1", stop=bench.abort),
-            store=bench.store,
-            cluster=bench.cluster,
-            open_source=bench.log.open,
-            transcoder=ReferenceTranscoder(),
-            policy=QUICK,
-            abort=bench.abort,
+            ChainWriter(bench.store, state, "a-1", stop=bench.abort),
+            PipelineParts(
+                store=bench.store,
+                cluster=bench.cluster,
+                open_source=bench.log.open,
+                transcoder=ReferenceTranscoder(),
+                policy=QUICK,
+                abort=bench.abort,
+            ),
         )
         progress = again._progress(T0, NewPartition(topic=topic(), bounds=bounds, asked=clock.now()))
         assert progress.scan.base.floor == floor
@@ -651,14 +653,16 @@ def test_every_commit_is_told(bench: Bench) -> None:
     """Who waits for the chain to cover another one looks when there is something new to see."""
     told: list[int] = []
     pipeline = Pipeline(
-        writer=bench.claim(),
-        store=bench.store,
-        cluster=bench.cluster,
-        open_source=bench.log.open,
-        transcoder=ReferenceTranscoder(),
-        policy=bench.policy,
-        abort=bench.abort,
-        committed=lambda: told.append(bench.chain().seq),
+        bench.claim(),
+        PipelineParts(
+            store=bench.store,
+            cluster=bench.cluster,
+            open_source=bench.log.open,
+            transcoder=ReferenceTranscoder(),
+            policy=bench.policy,
+            abort=bench.abort,
+            committed=lambda: told.append(bench.chain().seq),
+        ),
     )
     bench.started.append(pipeline)
     pipeline.start()

@@ -15,8 +15,8 @@ from tandem.backup_avro.chain.generation import Generation
 from tandem.sink.commit_draft import CommitDrafter
 from tandem.sink.kafka.cluster.guarded_topics import DeniedTopic, GuardedTopics
 from tandem.sink.process import clock
+from tandem.sink.read.progress.next_scan_range import ScanPlan
 from tandem.sink.read.progress.partition_progress import PartitionProgress
-from tandem.sink.read.progress.scan_plan import ScanPlan
 from tandem.sink.read.progress.tombstone_guarantee import SHORTEST_RETENTION_S, longest_gap_s
 from tandem.sink.read.scan.accept_ranges import most_overlap_s
 from tandem.sink.read.survey import ClusterSurvey

@@ -13,6 +13,7 @@ from support.backups.chains import CLUSTER, OPENING, PAIR
 from support.pipeline.pipelines import QUICK, Bench, through
 
 from tandem.controller.instance.pipelines import PipelineRuns
+from tandem.sink.pipeline import PipelineParts
 from tandem.sink.pipeline_report import PipelineReport
 from tandem.sink.process.memory_budget import MemoryBudget
 from tandem.sink.store.chain.chain_reader import ChainReader
@@ -33,15 +34,14 @@ class Process:
         self.refusing: set[int] = set()
         self.bench.store.before = self._refuse
         self.runs = PipelineRuns(
-            store=self.bench.store,
-            cluster=self.bench.cluster,  # type: ignore[arg-type]  # what is needed of it
-            open_source=self.bench.log.open,
-            transcoder=ReferenceTranscoder(),
-            policy=replace(QUICK, memory_budget=BUDGET),
-            abort=self.bench.abort,
-            workers=None,
-            committed=lambda: None,
-            copies=lambda: (),
+            PipelineParts(
+                store=self.bench.store,
+                cluster=self.bench.cluster,
+                open_source=self.bench.log.open,
+                transcoder=ReferenceTranscoder(),
+                policy=replace(QUICK, memory_budget=BUDGET),
+                abort=self.bench.abort,
+            )
         )
 
     def _refuse(self, op: str, name: str) -> Exception | None:

@@ -8,8 +8,12 @@ from __future__ import annotations
 import hashlib
 import re
 from functools import lru_cache
+from typing import NamedTuple, TypeAlias
 
 from tandem.backup_avro.errors import ConfigError, DamagedError
+
+GenerationPlace: TypeAlias = tuple[str, str, int]
+"""Pair, instance and number of a generation."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -193,11 +197,9 @@ def place_of(key: str) -> tuple[str, int]:
     return match[1], int(match[2])
 
 
-def data_key(
-    pair: str, instance: str, generation: int, *, topic: str, partition: int, first: int, last: int, nonce: str
-) -> str:
+def data_key(where: GenerationPlace, *, topic: str, partition: int, first: int, last: int, nonce: str) -> str:
     """Return the key of one partition's data object; offsets have 20 digits, the nonce is one of `marked`."""
-    folder = f"{data_prefix(pair, instance, generation)}topics/{check_topic(topic)}/partition={partition}/"
+    folder = f"{data_prefix(*where)}topics/{check_topic(topic)}/partition={partition}/"
     return f"{folder}{name_of_topic(topic)}+{partition}+{first:020d}+{last:020d}+{nonce}.avro"
 
 
@@ -230,12 +232,9 @@ def mark_in(key: str) -> str | None:
     return None if match is None else match[1]
 
 
-def swept_key(
-    pair: str, instance: str, generation: int, *, topic: str, partition: int, first: int, last: int, nonce: str
-) -> str:
+def swept_key(where: GenerationPlace, *, topic: str, partition: int, first: int, last: int, nonce: str) -> str:
     """Return the key of an object that a janitor writes; no instance uploads objects with such a name."""
-    nonce = f"{_SWEPT}{nonce}"
-    return data_key(pair, instance, generation, topic=topic, partition=partition, first=first, last=last, nonce=nonce)
+    return data_key(where, topic=topic, partition=partition, first=first, last=last, nonce=f"{_SWEPT}{nonce}")
 
 
 def swept_journal_key(pair: str, instance: str, generation: int, *, seq: int, nonce: str) -> str:
@@ -258,19 +257,31 @@ def offers_prefix(pair: str, instance: str, generation: int) -> str:
     return f"{data_prefix(pair, instance, generation)}offers/"
 
 
-def offer_name(*, topic_id: str, partition: int, floor: int, leader: int, low: int, high: int, nonce: str) -> str:
-    """Return the name, below `offers_prefix`, of the offer for the range [low, high) of a scan."""
+class OfferedOffsets(NamedTuple):
+    """What the name of an offer says: the range [low, high) of the scan of a partition from its leader."""
+
+    topic_id: str
+    partition: int
+    floor: int
+    leader: int
+    low: int
+    high: int
+
+
+def offer_name(said: OfferedOffsets, nonce: str) -> str:
+    """Return the name, below `offers_prefix`, of the offer for a range."""
+    topic_id, partition, floor, leader, low, high = said
     return f"{topic_id}+{partition}+{floor}+{leader}+{low:020d}+{high:020d}+{nonce}.json"
 
 
-def offer_of(name: str) -> tuple[str, int, int, int, int, int] | None:
-    """Return topic id, partition, floor, leader, low and high of a name by `offer_name`, None for other names."""
+def offer_of(name: str) -> OfferedOffsets | None:
+    """Return what a name by `offer_name` says, None for other names."""
     match = _OFFER.fullmatch(name)
     if match is None:
         return None
     topic_id, *numbers = match.groups()
     partition, floor, leader, low, high = (int(number) for number in numbers)
-    return topic_id, partition, floor, leader, low, high
+    return OfferedOffsets(topic_id, partition, floor, leader, low, high)
 
 
 def is_offer(key: str) -> bool:

@@ -17,7 +17,7 @@ from tandem.backup_avro.chain.layout import LAST_GENERATION
 from tandem.backup_avro.documents.coordination_message import CoordinationMessage, ReaderPosition
 from tandem.backup_avro.selection.losses import KeptLoss, loss_of
 from tandem.controller.coordination.agreement import PairTerms
-from tandem.controller.decision.loss_sign import LossSign, signs_in, text_of
+from tandem.controller.decision.loss_sign_format import LossSign, signs_in, text_of
 
 #: The key in a message's details for the SHA-256 of chain entry `chain_seq`. Older releases ignore it.
 HEAD_SHA256: Final = "head_sha256"

@@ -39,6 +39,7 @@ from tandem.backup_avro.documents.coordination_message import (
 )
 from tandem.backup_avro.documents.turn_request import sign_request
 from tandem.backup_avro.errors import DamagedError, PermanentError, TandemError, TransientError
+from tandem.controller.config.model import CoordinationSettings
 from tandem.controller.coordination.bounded_memory import LONGEST
 from tandem.controller.coordination.peer_state import PeerState
 from tandem.sink.kafka.auth import client_config
@@ -92,9 +93,8 @@ class CoordinationTopic:
     def __init__(
         self,
         props: Mapping[str, client_config.Value],
+        settings: CoordinationSettings,
         *,
-        topic: str,
-        replication_factor: int,
         admin: ClusterAdmin,
         peers: PeerState,
         identity: CoordinationMessage,
@@ -103,8 +103,8 @@ class CoordinationTopic:
         self._props = props
         self._signer = signer
         self._wakes = TokenBucket(_WAKES, _WAKE_EVERY_S)
-        self._topic = topic
-        self._replication_factor = replication_factor
+        self._topic = settings.topic
+        self._replication_factor = settings.replication_factor
         self._admin = admin
         self._peers = peers
         self._identity = identity

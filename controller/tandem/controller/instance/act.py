@@ -49,7 +49,7 @@ from tandem.sink.write.confirm import (
     lost_objects,
     needed_part,
 )
-from tandem.sink.write.key_guard import KeyGuard
+from tandem.sink.write.vanished_keys_check import VanishedKeysCheck
 
 _LOG = structlog.get_logger()
 _SLOT = tuple[str, int]
@@ -197,7 +197,7 @@ class InstanceTasks:
         self._identity = identity
         self._opening = opening
         self._read_back = policy.read_back
-        self._guard = KeyGuard(store, stop=stop, most_bytes=policy.guard_bytes) if policy.guard_keys else None
+        self._guard = VanishedKeysCheck(store, stop=stop, most_bytes=policy.guard_bytes) if policy.guard_keys else None
         self._done_reading: dict[int, ReadBack] = {}
         self._publish = publish
         self._stop = stop
@@ -588,7 +588,7 @@ class InstanceTasks:
         """Return `wanted` without the partitions of a complete generation that end with keys which their logs lost.
 
         Those that stay because the log start moved are compared too, to tell how many keys it took. Released partitions
-        are not compared. Raises what `KeyGuard.vanished` raises.
+        are not compared. Raises what `VanishedKeysCheck.vanished` raises.
         """
         if self._guard is None or not mine.complete:
             return wanted
@@ -600,7 +600,7 @@ class InstanceTasks:
     def compare(self, number: int) -> None:
         """Compare the keys of a sealed generation that is not to be cleared yet, so that lost ones are told of at once.
 
-        The results count for the clearing, too. Raises what `KeyGuard.vanished` raises.
+        The results count for the clearing, too. Raises what `VanishedKeysCheck.vanished` raises.
         """
         generations = self._generations()
         mine = next((g for g in generations if g.number == number and g.sealed and g.complete and g.whole), None)

@@ -50,6 +50,7 @@ from tandem.sink.encryption.key_ring import keys_of
 from tandem.sink.encryption.record_keys import RecordKeys
 from tandem.sink.kafka.fetch.answer_shares import AnswerSum
 from tandem.sink.kafka.fetch.fetcher import RawFetcher
+from tandem.sink.pipeline import PipelineParts
 from tandem.sink.process.meters import Meters
 from tandem.sink.read.scan.worker_processes import WorkerPool
 from tandem.sink.store.chain.chain_writer import ChainWriter
@@ -112,18 +113,20 @@ class Executor:
             WorkerPool(workers_of(config, parts.props), config.scan.workers) if config.scan.workers else None
         )
         self.runs = PipelineRuns(
-            store=parts.store,
-            cluster=parts.cluster,
-            open_source=open_source,
-            transcoder=best_transcoder(batch_limit=config.memory.largest_batch),
-            policy=pipeline_policy_of(config),
-            abort=self._abort,
-            workers=self._workers,
-            # A read right after an own commit sees the generation that is built cover the Active, which commits too. A
-            # read at fixed intervals might always come just after a commit of the Active.
-            committed=watch.read_soon,
-            copies=self._copies,
-            meters=meters,
+            PipelineParts(
+                store=parts.store,
+                cluster=parts.cluster,
+                open_source=open_source,
+                transcoder=best_transcoder(batch_limit=config.memory.largest_batch),
+                policy=pipeline_policy_of(config),
+                abort=self._abort,
+                workers=self._workers,
+                # A read right after an own commit sees the generation that is built cover the Active, which commits
+                # too. A read at fixed intervals might always come just after a commit of the Active.
+                committed=watch.read_soon,
+                copies=self._copies,
+                meters=meters,
+            )
         )
 
     def _copies(self) -> Sequence[Generation]:

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tandem.backup_avro.chain.generation import Generation
 from tandem.controller.decision.observation import PipelineState
-from tandem.controller.watch.guarded_cluster import GuardedCluster
-from tandem.sink.pipeline import Pipeline, PipelinePolicy
+from tandem.sink.pipeline import Pipeline, PipelineParts
 from tandem.sink.pipeline_report import Phase, PipelineReport
 from tandem.sink.process.memory_budget import MemoryBudget
-from tandem.sink.process.meters import NOBODY, Meters
 from tandem.sink.read.progress.reading_progress import PartitionReading
-from tandem.sink.read.reader_context import FetchSource
-from tandem.sink.read.scan.worker_ranges import RangeWorkers
 from tandem.sink.store.chain.chain_writer import ChainWriter, HolderLostError
-from tandem.sink.store.contract.object_store import ObjectStore
-from tandem.sink.transcode.transcoder_result import Transcoder
 from tandem.sink.write.commit import Task
 from tandem.sink.write.confirm import ObjectLoss
 
@@ -39,49 +32,14 @@ class _PipelineRun:
 class PipelineRuns:
     """Starts, drains and watches pipelines; one for each generation that is read. They share one memory budget."""
 
-    def __init__(
-        self,
-        *,
-        store: ObjectStore,
-        cluster: GuardedCluster,
-        open_source: Callable[[], FetchSource],
-        transcoder: Transcoder,
-        policy: PipelinePolicy,
-        abort: threading.Event,
-        workers: RangeWorkers | None,
-        committed: Callable[[], None],
-        copies: Callable[[], Sequence[Generation]],
-        meters: Meters = NOBODY,
-    ) -> None:
-        self._store = store
-        self._cluster = cluster
-        self._open_source = open_source
-        self._transcoder = transcoder
-        self._policy = policy
-        self._budget = MemoryBudget(policy.memory_budget)
-        self._abort = abort
-        self._workers = workers
-        self._committed = committed
-        self._copies = copies
-        self._meters = meters
+    def __init__(self, parts: PipelineParts) -> None:
+        self._parts = parts
+        self._budget = MemoryBudget(parts.policy.memory_budget)
         self._runs: dict[int, _PipelineRun] = {}
 
     def start(self, writer: ChainWriter, *, resumed: bool) -> None:
         """Start a pipeline; one that ended before is replaced."""
-        pipeline = Pipeline(
-            writer=writer,
-            store=self._store,
-            cluster=self._cluster,
-            open_source=self._open_source,
-            transcoder=self._transcoder,
-            policy=self._policy,
-            abort=self._abort,
-            workers=self._workers,
-            committed=self._committed,
-            copies=self._copies,
-            meters=self._meters,
-            budget=self._budget,
-        )
+        pipeline = Pipeline(writer, self._parts, budget=self._budget)
         self._runs[writer.state.number] = _PipelineRun(
             pipeline=pipeline, started_mono=time.monotonic(), resumed=resumed
         )
@@ -90,7 +48,7 @@ class PipelineRuns:
     @property
     def transcoder(self) -> str:
         """The name of the transcoder, which turns Kafka batches into Avro blocks."""
-        return self._transcoder.name
+        return self._parts.transcoder.name
 
     def has(self, generation: int) -> bool:
         """Return whether a pipeline was started for the generation and not forgotten."""
@@ -111,7 +69,7 @@ class PipelineRuns:
 
         run = self._runs.get(generation)
         if run is not None:
-            asked_between_commits(run.pipeline, work, done=done, abort=self._abort)
+            asked_between_commits(run.pipeline, work, done=done, abort=self._parts.abort)
 
     def drain(self, generation: int) -> None:
         """Have a pipeline commit the records that it has and end."""

@@ -95,8 +95,7 @@ def set_up(
     )
     coordination = CoordinationTopic(
         props,
-        topic=config.coordination.topic,
-        replication_factor=config.coordination.replication_factor,
+        config.coordination,
         admin=admin,
         peers=peers,
         identity=CoordinationMessage(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from tandem.backup_avro.documents.outcome import JobKind, JobOutcome
 from tandem.backup_avro.selection import coverage, moments
-from tandem.controller.decision.loss_sign import LossSign
+from tandem.controller.decision.loss_sign_format import LossSign
 from tandem.controller.decision.observation import Role
 from tandem.controller.decision.pair_rules import is_heard, rotation_due_at
 from tandem.controller.decision.recovery_window import cut_until

@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 
 from tandem.backup_avro.chain.entries import Entry
 from tandem.backup_avro.documents.outcome import JobKind
-from tandem.controller.decision.loss_sign import LossKind, LossSign
+from tandem.controller.decision.loss_sign_format import LossKind, LossSign
 from tandem.controller.decision.observation import Role
 from tandem.controller.metrics.catalogue import COMMON, METRICS, READING, MetricKind
 from tandem.controller.metrics.instance_metrics import BackupMetrics, InstanceMetrics, LastRuns

@@ -15,7 +15,7 @@ from tandem.controller.sandbox.errors import PartMissingError, ServerFailedError
 from tandem.controller.sandbox.ports import LOOPBACK
 from tandem.controller.sandbox.process import ProcessId
 from tandem.controller.sandbox.server import LocalServer
-from tandem.controller.sandbox.sigv4 import S3Key, signed_request
+from tandem.controller.sandbox.sigv4 import S3Key, S3Request, send_signed
 
 REGION = "us-east-1"
 _VOLUME_MEGABYTES = 128
@@ -153,9 +153,8 @@ class S3Server(LocalServer):
         return self.answers()
 
     def _request(self, method: str) -> int:
-        return signed_request(
-            method, self.address("s3"), f"/{self.bucket}", b"", key=self.key, region=REGION, timeout_s=_TIMEOUT_S
-        )
+        request = S3Request(method=method, address=self.address("s3"), path=f"/{self.bucket}")
+        return send_signed(request, key=self.key, region=REGION, timeout_s=_TIMEOUT_S)
 
     def _has_volume_server(self) -> bool:
         """Return whether the master knows a volume server: the S3 gateway answers before objects can be stored."""

@@ -25,14 +25,27 @@ class S3Key:
     secret_key: str = field(repr=False)
 
 
-def authorization(
-    method: str, address: str, path: str, body_sha256: str, *, key: S3Key, region: str, at: datetime
-) -> str:
-    """Return the Authorization header of a request without query, signed at `at` (UTC); `path` is percent-encoded."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3Request:
+    """A request without query to a server at `address` (host and port); `path` is percent-encoded."""
+
+    method: str
+    address: str
+    path: str
+    body: bytes = b""
+
+    @property
+    def body_sha256(self) -> str:
+        """The body's SHA-256, in hex."""
+        return hashlib.sha256(self.body).hexdigest()
+
+
+def authorization(sent: S3Request, *, key: S3Key, region: str, at: datetime) -> str:
+    """Return the Authorization header of a request that is signed at `at` (UTC)."""
     stamp = at.strftime("%Y%m%dT%H%M%SZ")
     scope = f"{stamp[:8]}/{region}/s3/aws4_request"
-    headers = f"host:{address}\nx-amz-content-sha256:{body_sha256}\nx-amz-date:{stamp}\n"
-    request = f"{method}\n{path}\n\n{headers}\n{_SIGNED}\n{body_sha256}"
+    headers = f"host:{sent.address}\nx-amz-content-sha256:{sent.body_sha256}\nx-amz-date:{stamp}\n"
+    request = f"{sent.method}\n{sent.path}\n\n{headers}\n{_SIGNED}\n{sent.body_sha256}"
     to_sign = "\n".join(("AWS4-HMAC-SHA256", stamp, scope, hashlib.sha256(request.encode()).hexdigest()))
     signing_key = reduce(_hmac, scope.split("/"), f"AWS4{key.secret_key}".encode())
     signature = _hmac(signing_key, to_sign).hex()
@@ -43,19 +56,16 @@ def _hmac(key: bytes, text: str) -> bytes:
     return hmac.digest(key, text.encode(), "sha256")
 
 
-def signed_request(
-    method: str, address: str, path: str, body: bytes, *, key: S3Key, region: str, timeout_s: float
-) -> int:
+def send_signed(request: S3Request, *, key: S3Key, region: str, timeout_s: float) -> int:
     """Send a request over plain HTTP and return its status. Raises OSError, http.client.HTTPException."""
     at = datetime.now(UTC)
-    digest = hashlib.sha256(body).hexdigest()
     headers = {
-        "x-amz-content-sha256": digest,
+        "x-amz-content-sha256": request.body_sha256,
         "x-amz-date": at.strftime("%Y%m%dT%H%M%SZ"),
-        "Authorization": authorization(method, address, path, digest, key=key, region=region, at=at),
+        "Authorization": authorization(request, key=key, region=region, at=at),
     }
-    with closing(http.client.HTTPConnection(address, timeout=timeout_s)) as connection:
-        connection.request(method, path, body=body, headers=headers)
+    with closing(http.client.HTTPConnection(request.address, timeout=timeout_s)) as connection:
+        connection.request(request.method, request.path, body=request.body, headers=headers)
         response = connection.getresponse()
         response.read()
         return response.status

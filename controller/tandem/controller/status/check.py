@@ -17,7 +17,7 @@ from tandem.backup_avro.documents.outcome import JobKind, JobOutcome
 from tandem.backup_avro.errors import TandemError
 from tandem.backup_avro.selection.losses import LossCause, is_of_keys
 from tandem.controller.cli.output.output import at, duration
-from tandem.controller.decision.loss_sign import LossSignStatus
+from tandem.controller.decision.loss_sign_format import LossSignStatus
 from tandem.controller.decision.recovery_window import RecoveryWindow
 from tandem.controller.status.health import Fault, Problem, problems
 from tandem.controller.status.key_use import ConfiguredKeys

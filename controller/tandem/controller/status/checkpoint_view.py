@@ -101,16 +101,22 @@ class CheckpointDeleted:
     deleted: bool
 
 
-def draft(
-    config: Config,
-    store: ObjectStore,
-    *,
-    checkpoint_id: str | None,
-    lifetime_ms: int,
-    keep_ms: int | None,
-    by: str,
-    reason: str,
-) -> CheckpointRequest:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedCheckpoint:
+    """A checkpoint as a person asks for it; `id` None: one is made up.
+
+    `lifetime_ms` is how long it may take, `keep_ms` how long it is kept (None: until it is deleted); both times begin
+    with the request.
+    """
+
+    id: str | None
+    lifetime_ms: int
+    keep_ms: int | None
+    by: str
+    reason: str
+
+
+def draft_request(config: Config, store: ObjectStore, wanted: WantedCheckpoint) -> CheckpointRequest:
     """Return a request for a cut as of now, not put yet.
 
     Raises RefusedError if no complete generation could hold it, errors of brokers and store.
@@ -139,15 +145,15 @@ def draft(
     at = now_ms(store)
     nonce = secrets.token_hex(16)
     return CheckpointRequest(
-        id=checkpoint_id or f"{utc_time(at):%Y%m%dT%H%M%SZ}-{nonce[:6]}",
+        id=wanted.id or f"{utc_time(at):%Y%m%dT%H%M%SZ}-{nonce[:6]}",
         nonce=nonce,
         pair=config.pair,
         cluster_id=cluster_id,
         at=at,
-        deadline=at + lifetime_ms,
-        keep_until=None if keep_ms is None else at + keep_ms,
-        by=by,
-        reason=reason,
+        deadline=at + wanted.lifetime_ms,
+        keep_until=None if wanted.keep_ms is None else at + wanted.keep_ms,
+        by=wanted.by,
+        reason=wanted.reason,
         topics={topic_id: name for topic_id, (name, _) in guarded.topics.items()},
         cut=cut,
         witnesses=found,

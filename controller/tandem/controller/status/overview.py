@@ -25,8 +25,8 @@ from tandem.backup_avro.selection import completion, coverage, moments, restorab
 from tandem.backup_avro.selection.losses import KeptLoss, LossCause, is_of_keys
 from tandem.controller.cli.output.output import duration
 from tandem.controller.coordination.heartbeat import Heartbeat
-from tandem.controller.decision.loss_sign import LossSign, LossSignStatus, sign_status
-from tandem.controller.decision.loss_watch import merged
+from tandem.controller.decision.loss_detector import merged
+from tandem.controller.decision.loss_sign_format import LossSign, LossSignStatus, sign_status
 from tandem.controller.decision.pair_rules import kept_for_window, rotation_due_at
 from tandem.controller.decision.recovery_window import RecoveryWindow, recovery_window
 from tandem.controller.decision.restore_points import RestorePoint, restore_points

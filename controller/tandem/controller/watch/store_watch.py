@@ -15,8 +15,8 @@ from tandem.backup_avro.documents.pause import Pause
 from tandem.backup_avro.documents.release import Release
 from tandem.backup_avro.errors import DamagedError
 from tandem.controller.decision.decide import was_requested
-from tandem.controller.decision.loss_sign import LossSign
-from tandem.controller.decision.loss_watch import LossWatch
+from tandem.controller.decision.loss_detector import LossDetector
+from tandem.controller.decision.loss_sign_format import LossSign
 from tandem.controller.decision.spoilt_builds import NONE_SPOILT, SpoiltBuilds, spoilt_builds
 from tandem.controller.local_state.remembered_heads import NOTHING_REMEMBERED, RememberedHeads, SeenHead
 from tandem.sink.encryption.key_ring import keys_of
@@ -120,7 +120,7 @@ class StoreWatch:
         self._grew: dict[str, float] = {}
         self._grew_before: dict[str, float] = {}
         self._told: set[int] = set()
-        self._losses = LossWatch()
+        self._losses = LossDetector()
         self._told_losses: frozenset[tuple[str, str]] = frozenset()
         self._thread = threading.Thread(target=self._run, name="store-watch", daemon=True)
         self.trouble: str | None = None

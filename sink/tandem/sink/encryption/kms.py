@@ -1,4 +1,4 @@
-"""Keys of AWS KMS. The only module besides the S3 adapter that imports botocore.
+"""Keys of AWS KMS. Like `sink.aws` and the S3 client, it imports botocore.
 
 One call returns a key that wraps the data keys of an hour; one call decrypts it again, for all of these objects. KMS
 binds the key to pair and generation by its encryption context, and writes the context into its own log.

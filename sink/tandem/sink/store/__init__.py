@@ -1,7 +1,7 @@
 """Object stores behind one protocol, `contract.object_store.ObjectStore`: `file://`, `s3://`, `gs://` and `az://`.
 
-`open_store` opens a store by its URL, `signed_store` signs documents, `encrypted_objects` encrypts data. Only the
-modules of `s3` and `sink.aws` import boto3, and only `cloud_client` makes clients of obstore. `chain` reads and writes
+`open_store` opens a store by its URL, `signed_store` signs documents, `encrypted_objects` encrypts data. Of
+these modules only `s3.client` imports boto3, and only `cloud_client` makes clients of obstore. `chain` reads and writes
 chains and documents in a store.
 """
 

@@ -283,7 +283,7 @@ class Merger:
         first, last = output.groups[0][0].part, output.groups[-1][-1].part
         topic = job.topics[first.key.topic_id].name
         return layout.data_key(
-            *where, topic=topic, partition=first.key.partition, first=first.first, last=last.last, nonce=nonce
+            where, topic=topic, partition=first.key.partition, first=first.first, last=last.last, nonce=nonce
         )
 
     def _fetch(self, pieces: Iterable[MergePiece]) -> dict[tuple[str, int], Plain]:

@@ -10,7 +10,7 @@ from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import RefusedError
 from tandem.backup_avro.selection.last_records import partition_copies
 from tandem.sink.kafka.cluster.guarded_topics import tombstone_guarantee_s
-from tandem.sink.read.progress.scan_plan import ScanPlan
+from tandem.sink.read.progress.next_scan_range import ScanPlan
 from tandem.sink.read.scan.range_tasks import OfferedRange, RangeSizes, RangeTask, is_of_scan, range_task
 from tandem.sink.read.scan.range_time_limit import range_time_limit
 

@@ -180,7 +180,7 @@ class _Erasing:
             return layout.swept_journal_key(*self._task.folder, seq=number, nonce=nonce)
         first, last = self._parts[0], self._parts[-1]
         return layout.swept_key(
-            *self._task.folder,
+            self._task.folder,
             topic=self._task.topics[first.key.topic_id],
             partition=first.key.partition,
             first=first.first,

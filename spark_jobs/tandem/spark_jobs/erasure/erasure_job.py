@@ -14,7 +14,7 @@ from tandem.spark_jobs.erasure.erasure_plan import ErasurePlan
 from tandem.spark_jobs.erasure.former_copies import FormerCopies, find_former_copies
 from tandem.spark_jobs.erasure.live_keys import LiveKeys
 from tandem.spark_jobs.reading.object_reader import StoreAddress
-from tandem.spark_jobs.retention.janitor import Janitor
+from tandem.spark_jobs.retention.retention_job import RetentionJob
 from tandem.spark_jobs.retention.retention_steps import RetentionAction, RetentionRules
 
 if TYPE_CHECKING:
@@ -105,10 +105,10 @@ class ErasureJob:
 
     def _tidy_up(self) -> tuple[int, int, bool]:
         """Delete what nobody can commit. Return how many objects and uploads went and stay, and if a step failed."""
-        janitor = Janitor(self._spark, self._address, self._pair, RetentionRules())
-        plan = janitor.plan()
+        job = RetentionJob(self._spark, self._address, self._pair, RetentionRules())
+        plan = job.plan()
         steps = tuple(step for step in plan.steps if step.action in _UNCOMMITTED)
-        outcomes = janitor.execute(replace(plan, steps=steps))
+        outcomes = job.execute(replace(plan, steps=steps))
         stays = sum(kept.count for kept in plan.kept if kept.what in {"objects in no chain", "unfinished uploads"})
         return sum(one.count for one in outcomes), stays, any(one.failed for one in outcomes)
 

@@ -18,6 +18,7 @@ from tandem.backup_avro.errors import RefusedError, TandemError
 from tandem.backup_avro.selection.restorable_state import PartitionSelection
 from tandem.sink.store.chain import pins, restore_targets
 from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.spark_jobs.compaction import memory_or_shuffle
 from tandem.spark_jobs.connector.connector_reader import ConnectorReader
 from tandem.spark_jobs.reading.object_reader import StoreAddress
 from tandem.spark_jobs.reading.task_objects import with_used_parts_only
@@ -44,7 +45,6 @@ from tandem.spark_jobs.restore.progress import task_progress as marks
 from tandem.spark_jobs.restore.progress.task_progress import LostEndError, PlanPhase, RestoreProgress
 from tandem.spark_jobs.restore.records.load_task import LoadTask, queued
 from tandem.spark_jobs.restore.records.newest_by_key import load_by_key
-from tandem.spark_jobs.restore.records.newest_records import PASS_RECORDS
 from tandem.spark_jobs.restore.records.stray_keys import SurveyTask
 from tandem.spark_jobs.restore.report import RestoreListener, RestoreReport, TopicReport
 from tandem.spark_jobs.restore.restore_lease import RestoreLease
@@ -60,9 +60,6 @@ from tandem.spark_jobs.spark.worker_log import logged
 if TYPE_CHECKING:
     from pyspark.core.context import SparkContext
     from pyspark.sql import SparkSession
-
-#: The most records of a task whose newest records the task finds itself, in one reading.
-_MOST_IN_MEMORY: Final = PASS_RECORDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -357,13 +354,14 @@ class _RestoreRun:
             refuse_unless_whole(topic, plan, loaded)
             found += loaded
         tasks = [task for task in tasks if task.topic_id not in self._merges]
-        large = [task for task in tasks if encrypted and task.shape.latest and task.records > _MOST_IN_MEMORY]
-        taken = {(task.topic_id, task.number) for task in large}
+        small, large = memory_or_shuffle.choose_way(
+            tasks, memory_or_shuffle.LOADED_IN_MEMORY, can_shuffle=lambda task: encrypted and task.shape.latest
+        )
         # One of each queue at a time: no more loads run at once than there are shares of the rate.
         for wave in zip_longest(*dealt(large)):
             now = [task for task in wave if task is not None]
             found += load_by_key(now, worker_calls.load_one, worker_calls.failed, shuffle=shuffle, parallelism=slots)
-        if queues := dealt([task for task in tasks if (task.topic_id, task.number) not in taken]):
+        if queues := dealt(small):
             found += context.parallelize(queues, len(queues)).flatMap(logged(worker_calls.load_all)).collect()
         return worker_calls.results_of(found)
 

@@ -25,6 +25,7 @@ from tandem.sink.store import ObjectStore
 from tandem.sink.store.chain import pins
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import ChainWriter, now_ms
+from tandem.spark_jobs.compaction.memory_or_shuffle import choose_way
 from tandem.spark_jobs.reading.object_reader import StoreAddress, require_pair
 from tandem.spark_jobs.retention.readable_checkpoints import readable_checkpoints
 from tandem.spark_jobs.retention.retention_plan import JANITOR, PIN_OWNER
@@ -239,7 +240,9 @@ def sweeper(spark: SparkSession, address: StoreAddress, pair: str, rules: SweepR
     context = spark.sparkContext
 
     def run(tasks: Sequence[SweepTask], write: bool) -> list[Swept]:
-        return sweep_batch(tasks, in_memory=partial(in_memory, write=write), by_key=partial(by_key, write=write))
+        return sweep_batch(
+            tasks, rules.most_in_memory, in_memory=partial(in_memory, write=write), by_key=partial(by_key, write=write)
+        )
 
     def by_key(tasks: Sequence[SweepTask], *, write: bool) -> list[Swept]:
         return sweep_by_key(
@@ -261,13 +264,13 @@ def sweeper(spark: SparkSession, address: StoreAddress, pair: str, rules: SweepR
 
 def sweep_batch(
     tasks: Sequence[SweepTask],
+    most_in_memory: int,
     *,
     in_memory: Callable[[Sequence[SweepTask]], Iterable[Swept]],
     by_key: Callable[[Sequence[SweepTask]], Iterable[Swept]],
 ) -> list[Swept]:
-    """Sweep partitions whose keys are sure to fit into memory in memory, and larger ones by a shuffle."""
-    small = [task for task in tasks if task.records <= task.rules.most_in_memory]
-    large = [task for task in tasks if task.records > task.rules.most_in_memory]
+    """Sweep partitions with at most `most_in_memory` records in memory, and larger ones by a shuffle."""
+    small, large = choose_way(tasks, most_in_memory)
     return [*(in_memory(small) if small else ()), *(by_key(large) if large else ())]
 
 

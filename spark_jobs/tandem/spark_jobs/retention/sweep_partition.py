@@ -375,11 +375,8 @@ class _Writer:
         self.end_part()
         if not self._parts:
             return
-        pair, instance, generation = self._task.folder
         key = layout.swept_key(
-            pair,
-            instance,
-            generation,
+            self._task.folder,
             topic=self._task.topic,
             partition=self._task.key.partition,
             first=self._parts[0].first,

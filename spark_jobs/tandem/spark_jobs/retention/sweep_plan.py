@@ -28,6 +28,7 @@ from tandem.backup_avro.chain.entries import Opening, Part, PartitionKey, Stored
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.documents.checkpoint import CheckpointRequest
 from tandem.backup_avro.selection.coverage import common_offset
+from tandem.spark_jobs.compaction.memory_or_shuffle import SWEPT_IN_MEMORY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +47,7 @@ class SweepRules:
     block_size: int = 256 << 10
     compression_level: int | None = None
     most_bytes: int = 16 << 30
-    most_in_memory: int = 5_000_000
+    most_in_memory: int = SWEPT_IN_MEMORY
     most_tombstones: int = 1_000_000
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from tandem.backup_avro.chain.entries import PartitionKey, Topic
 from tandem.backup_avro.chain.generation import Generation
@@ -27,6 +27,7 @@ from tandem.sink.store.chain.chain_writer import now_ms
 from tandem.sink.store.encrypted_objects import require_keys
 from tandem.sink.transcode.implementation_choice import best_bodies
 from tandem.sink.transcode.transcoder_result import Segment
+from tandem.spark_jobs.compaction import memory_or_shuffle
 from tandem.spark_jobs.reading.newest_first import newest_first
 from tandem.spark_jobs.reading.object_reader import Body, ObjectReader, StoreAddress, require_pair
 from tandem.spark_jobs.reading.task_objects import with_used_parts_only
@@ -69,8 +70,6 @@ from tandem.spark_jobs.verify.verify_plan import Repair
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_MOST_IN_MEMORY: Final = 1_000_000
-"""The most records of a partition, of both sides that are stored, that are compared in memory."""
 _FEWEST, _MOST = 5, 100_000
 """The fewest findings of a partition, and the most of all partitions, that are reported in full."""
 
@@ -524,16 +523,13 @@ def _run(
         lambda: min(done.value, len(tasks)), None if tell is None else lambda count: tell(count, len(tasks))
     ):
         found = []
-        if small := [task for task in tasks if _records(task) <= _MOST_IN_MEMORY]:
+        small, large = memory_or_shuffle.choose_way(tasks, memory_or_shuffle.COMPARED_IN_MEMORY)
+        if small:
             found += context.parallelize(small, len(small)).mapPartitions(logged(partial(work, done))).collect()
-        if large := [task for task in tasks if _records(task) > _MOST_IN_MEMORY]:
+        if large:
             found += compare_by_key(large, shuffle=shuffle_on(context), parallelism=context.defaultParallelism)
             done.add(len(large))
     return tuple(sorted(found, key=lambda one: (one.topic, one.partition)))
-
-
-def _records(task: CompareTask) -> int:
-    return sum(piece.part.records for side in task.sides for piece in side)
 
 
 def _compare_topics(done: Any, tasks: Iterable[TopicTask]) -> Iterator[PartitionResult]:  # noqa: ANN401 - an accumulator

@@ -56,6 +56,11 @@ class TopicTask:
         return self.slices, ()
 
     @property
+    def records(self) -> int:
+        """Number of stored records below the cut, an upper bound where parts are cut."""
+        return _records(self.sides)
+
+    @property
     def beyond(self) -> Sides:
         """The slices of both sides from the cut on."""
         return (), ()
@@ -83,6 +88,15 @@ class GenerationTask:
     def sides(self) -> Sides:
         """The slices of both sides below the cut."""
         return self.slices
+
+    @property
+    def records(self) -> int:
+        """Number of records of both sides below the cut, an upper bound where parts are cut."""
+        return _records(self.sides)
+
+
+def _records(sides: Sides) -> int:
+    return sum(piece.part.records for side in sides for piece in side)
 
 
 CompareTask = TopicTask | GenerationTask

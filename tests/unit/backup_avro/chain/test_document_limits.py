@@ -30,7 +30,7 @@ from tandem.spark_jobs.restore.progress.offset_pages import TaskMap
 
 LEFT_BY_RESTORES = ("restore record", "group note")
 OFFER = layout.offers_prefix(PAIR, "a", 1) + layout.offer_name(
-    topic_id="t", partition=0, floor=1, leader=1, low=0, high=9, nonce="00"
+    layout.OfferedOffsets("t", 0, floor=1, leader=1, low=0, high=9), "00"
 )
 
 
@@ -76,7 +76,7 @@ def test_each_kind_of_document_has_a_largest_size(store: ObjectStore, tmp_path: 
 
 def test_what_is_no_document_has_none() -> None:
     """Of data objects the chain says how large they are: see test_data_object_limits."""
-    data = layout.data_key(PAIR, "a", 1, topic="t", partition=0, first=0, last=9, nonce="0" * 16)
+    data = layout.data_key((PAIR, "a", 1), topic="t", partition=0, first=0, last=9, nonce="0" * 16)
     for name in (data, layout.journal_key(PAIR, "a", 1, seq=3, nonce="0")):
         assert document_limits.most_bytes(name) is None
 

@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError, TopicPartition
 from support.pipeline.waiting import until
 
 from tandem.backup_avro.documents.coordination_message import CoordinationEvent, CoordinationMessage
+from tandem.controller.config.model import CoordinationSettings
 from tandem.controller.coordination import topic as coordination
 from tandem.controller.coordination.peer_state import PeerState
 from tandem.controller.coordination.topic import CoordinationTopic
@@ -69,8 +70,7 @@ def topic(monkeypatch: pytest.MonkeyPatch) -> Iterator[CoordinationTopic]:
     admin: Any = None
     made = CoordinationTopic(
         {"bootstrap.servers": "127.0.0.1:9"},
-        topic="_c",
-        replication_factor=1,
+        CoordinationSettings(topic="_c", replication_factor=1),
         admin=admin,
         peers=PeerState(pair="p", instances=("a", "b"), incarnation="i"),
         identity=ME,

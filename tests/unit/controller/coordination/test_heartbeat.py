@@ -13,7 +13,7 @@ from tandem.backup_avro.documents.coordination_message import CoordinationEvent,
 from tandem.backup_avro.selection.losses import KeptLoss, LossCause, vanished_reason
 from tandem.controller.coordination.agreement import PairTerms
 from tandem.controller.coordination.heartbeat import Heartbeat, head_fields, heartbeat_in, message_fields
-from tandem.controller.decision.loss_sign import LossKind, LossSign
+from tandem.controller.decision.loss_sign_format import LossKind, LossSign
 
 KEY = PartitionKey("topic-id", 2)
 WHY = vanished_reason(40, 4, [7], cause=LossCause.POLICY_CHANGED)

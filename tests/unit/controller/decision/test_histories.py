@@ -32,7 +32,7 @@ from tandem.sink.kafka.cluster.guarded_topics import ANY_GROUP, GuardedTopics
 from tandem.sink.kafka.events import Fetched, TopicPartition
 from tandem.sink.pipeline_report import Phase, PipelineReport
 from tandem.sink.process import clock
-from tandem.sink.read.progress.scan_plan import ScanPlan
+from tandem.sink.read.progress.next_scan_range import ScanPlan
 from tandem.sink.read.reader_context import ReaderContext
 from tandem.sink.read.scan.local_ranges import LocalRanges
 from tandem.sink.read.survey import ClusterSurvey, ClusterSurveyor

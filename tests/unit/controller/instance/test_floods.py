@@ -21,6 +21,7 @@ from tandem.backup_avro.documents.coordination_message import (
     encode,
     message_key,
 )
+from tandem.controller.config.model import CoordinationSettings
 from tandem.controller.coordination.peer_state import PeerState
 from tandem.controller.coordination.topic import CoordinationTopic, parse
 from tandem.controller.http import health
@@ -89,7 +90,7 @@ def test_messages_wake_an_instance_at_a_rate() -> None:
     """It looks every second anyway; a thousand messages once had it look a thousand times."""
     peers = PeerState(pair="p", instances=("a", "b"), incarnation="i")
     nothing: Any = None
-    topic = CoordinationTopic({}, topic="_c", replication_factor=1, admin=nothing, peers=peers, identity=ME)
+    topic = CoordinationTopic({}, CoordinationSettings(topic="_c"), admin=nothing, peers=peers, identity=ME)
     wake: Any = Counter()
     topic._wake = wake
     for number in range(1000):

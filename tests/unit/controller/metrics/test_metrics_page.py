@@ -21,9 +21,10 @@ from support.pipeline.pipelines import Bench, at_work, through
 from support.pipeline.waiting import until
 
 from tandem.backup_avro.documents.outcome import JobKind, JobOutcome, JobScope, UnsettledFindings
+from tandem.controller.config.model import CoordinationSettings
 from tandem.controller.coordination.peer_state import PeerState
 from tandem.controller.coordination.topic import CoordinationTopic
-from tandem.controller.decision.loss_sign import LossKind, LossSign
+from tandem.controller.decision.loss_sign_format import LossKind, LossSign
 from tandem.controller.decision.observation import Role
 from tandem.controller.metrics.catalogue import COMMON, METRICS, MetricKind
 from tandem.controller.metrics.instance_metrics import (
@@ -308,8 +309,7 @@ def test_the_coordination_topic_fails_until_it_was_read_and_takes_messages() -> 
     identity = message()
     topic = CoordinationTopic(
         {"bootstrap.servers": "localhost:1"},
-        topic="coordination",
-        replication_factor=1,
+        CoordinationSettings(topic="coordination", replication_factor=1),
         admin=cast("ClusterAdmin", None),
         peers=PeerState(pair=PAIR, instances=("a", "b"), incarnation="a-1"),
         identity=identity,

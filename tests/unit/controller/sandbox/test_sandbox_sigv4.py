@@ -10,7 +10,7 @@ from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
-from tandem.controller.sandbox.sigv4 import S3Key, authorization
+from tandem.controller.sandbox.sigv4 import S3Key, S3Request, authorization
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,8 @@ def test_signature_equals_the_sdks(method: str, path: str, body: bytes) -> None:
     request.context["payload_signing_enabled"] = True
     S3SigV4Auth(Credentials(key.access_key, key.secret_key), "s3", "eu-central-1").add_auth(request)
     at = datetime.strptime(request.headers["X-Amz-Date"], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
-    ours = authorization(method, "127.0.0.1:8333", path, digest, key=key, region="eu-central-1", at=at)
+    sent = S3Request(method=method, address="127.0.0.1:8333", path=path, body=body)
+    ours = authorization(sent, key=key, region="eu-central-1", at=at)
     assert ours == request.headers["Authorization"]
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from tandem.backup_avro.chain.entries import Base, PartitionKey
 from tandem.sink.kafka.events import TopicPartition
+from tandem.sink.read.progress.next_scan_range import ScanPlan
 from tandem.sink.read.progress.partition_progress import PartitionProgress
 from tandem.sink.read.progress.reading_progress import ReadingProgress, by_topic, partition_reading, sum_readings
-from tandem.sink.read.progress.scan_plan import ScanPlan
 
 T0 = TopicPartition("t", 0)
 

@@ -11,8 +11,8 @@ from support.pipeline.partition_progress import head, progress
 
 from tandem.backup_avro.chain.entries import Base, Position, Taint
 from tandem.sink.kafka.cluster.guarded_topics import TopicFilter, tombstone_guarantee_s
+from tandem.sink.read.progress.next_scan_range import ScanPlan
 from tandem.sink.read.progress.partition_progress import PartitionProgress
-from tandem.sink.read.progress.scan_plan import ScanPlan
 
 
 def unread() -> ScanPlan:

@@ -13,7 +13,7 @@ from support.backups.sweeping import KEYS, MERGES, Op
 from tandem.backup_avro.record.envelope import is_encrypted
 from tandem.sink.encryption.encryption_settings import KeySettings
 from tandem.sink.encryption.key_ring import KeyRing
-from tandem.sink.write.key_guard import read_blocks
+from tandem.sink.write.vanished_keys_check import read_blocks
 from tandem.spark_jobs.erasure.erase_object import SearchedKeys
 
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]

@@ -20,7 +20,7 @@ from tandem.sink.store.chain import pins
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import now_ms
 from tandem.sink.store.chain.pins import Pin
-from tandem.spark_jobs.retention.janitor import Janitor
+from tandem.spark_jobs.retention.retention_job import RetentionJob
 from tandem.spark_jobs.retention.retention_plan import make_plan, narrow_step
 from tandem.spark_jobs.retention.retention_steps import (
     KeptItem,
@@ -342,15 +342,10 @@ def job_stored(backup: Backup, *, partition: int = 0) -> tuple[str, str]:
     """An object and the offer of it, in the name of the generation, as a catch-up job leaves them; their keys."""
     where = (PAIR, backup.writer.state.instance, backup.number)
     nonce = layout.marked(secrets.token_hex(8), layout.NOBODY)
-    data = layout.data_key(*where, topic="orders", partition=partition, first=0, last=49, nonce=nonce)
+    data = layout.data_key(where, topic="orders", partition=partition, first=0, last=49, nonce=nonce)
     offer = layout.offers_prefix(*where) + layout.offer_name(
-        topic_id=backup.key("orders", partition).topic_id,
-        partition=partition,
-        floor=1,
-        leader=1,
-        low=0,
-        high=50,
-        nonce=secrets.token_hex(8),
+        layout.OfferedOffsets(*backup.key("orders", partition), floor=1, leader=1, low=0, high=50),
+        secrets.token_hex(8),
     )
     for key in (data, offer):
         backup.store.put_if_absent(key, b"no offer that anybody could read")
@@ -608,7 +603,7 @@ def test_what_a_janitor_left_behind_goes_unless_one_is_at_work(store: ObjectStor
     backup = logged(store, timestamps=(0,))
     state = backup.writer.state
     where = (PAIR, state.instance, state.number)
-    key = layout.swept_key(*where, topic="orders", partition=0, first=0, last=9, nonce="0" * 16)
+    key = layout.swept_key(where, topic="orders", partition=0, first=0, last=9, nonce="0" * 16)
     store.put_if_absent(key, b"x")
     uploads = {1: (UploadInfo(key=key, upload_id="u", initiated=moment(-HOUR)),)}
     found = steps(plan(store, uploads=uploads))
@@ -704,10 +699,10 @@ def test_a_pin_that_is_renewed_while_pins_are_listed_has_not_ended() -> None:
     """What counts is the time before they were listed."""
     address: Any = _Clock()
     spark: Any = None
-    janitor = Janitor(spark, address, "orders", RetentionRules())
+    job = RetentionJob(spark, address, "orders", RetentionRules())
     before = address.store.clock_ms
     pins.put_pin(address.store, "orders", generation=1, owner="restore", until=before + HOUR)
-    seen = janitor._refresh(StoreObservation(pair="orders", at=0, states=()))
+    seen = job._refresh(StoreObservation(pair="orders", at=0, states=()))
     assert len(seen.pins) == 1
     assert before < seen.at < before + 1_000
     assert address.store.clock_ms > before + 1_000

@@ -93,7 +93,7 @@ def create(
     refused: no complete generation takes records.
     """
     from tandem.backup_avro.documents.checkpoint import check_id  # noqa: PLC0415 - Kafka and S3 are slow to import
-    from tandem.controller.status.checkpoint_view import CheckpointStatusReader, draft, hint  # noqa: PLC0415 - likewise
+    from tandem.controller.status.checkpoint_view import CheckpointStatusReader, WantedCheckpoint, draft_request, hint  # noqa: PLC0415 - likewise
     from tandem.controller.status.outside_view import store_for_looking  # noqa: PLC0415 - likewise
     from tandem.sink.store.chain import checkpoints  # noqa: PLC0415 - likewise
 
@@ -111,15 +111,14 @@ def create(
         found = None if id_ is None else checkpoints.find_checkpoint(store, settings.pair, id_)
         if found is None:
             with patience("reading the chains and asking the brokers"):
-                request = draft(
-                    settings,
-                    store,
-                    checkpoint_id=id_,
+                wanted = WantedCheckpoint(
+                    id=id_,
                     lifetime_ms=_ms(lifetime),
                     keep_ms=None if keeping is None else _ms(keeping),
                     by=asker(),
                     reason=one_line(reason),
                 )
+                request = draft_request(settings, store, wanted)
             found = checkpoints.put_request(store, request)
             is_mine = found.request.nonce == request.nonce
         else:

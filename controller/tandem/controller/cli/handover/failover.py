@@ -47,7 +47,11 @@ ForceOption = Annotated[
     typer.Option("--force", help="Ask even if the instance is silent, a build is running, or the pair is paused."),
 ]
 WaitOption = Annotated[
-    bool, typer.Option("--wait/--no-wait", help="Follow it until the old generation is cleared, or only ask.")
+    bool,
+    typer.Option(
+        "--wait/--no-wait",
+        help="Follow the handover until the old generation is cleared; with --no-wait end as soon as it is requested.",
+    ),
 ]
 TimeoutOption = Annotated[str, typer.Option("--timeout", metavar="DURATION", help="Longest time to follow it.")]
 

@@ -25,7 +25,7 @@ from tandem.controller.cli.output.output import OutputFormat, OutputOption, Tabl
 if TYPE_CHECKING:
     from tandem.controller.config import Config
     from tandem.spark_jobs.reading.object_reader import StoreAddress
-    from tandem.spark_jobs.retention.janitor import StepOutcome
+    from tandem.spark_jobs.retention.retention_job import StepOutcome
     from tandem.spark_jobs.retention.retention_steps import KeptItem, RetentionPlan, RetentionStep
     from tandem.spark_jobs.retention.sweep import SweepOutcome
     from tandem.spark_jobs.retention.sweep_plan import SweepRules
@@ -101,7 +101,7 @@ def retention(
     from tandem.controller.cli.maintain.sweep_view import RetentionDocument, SweepView, tell  # noqa: PLC0415 - loaded when the command runs, not for --help
     from tandem.controller.config.derived_settings import store_settings  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.reading.object_reader import StoreAddress, require_pair  # noqa: PLC0415 - likewise
-    from tandem.spark_jobs.retention.janitor import Janitor  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.retention.retention_job import RetentionJob  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.retention.retention_steps import RetentionRules  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.retention.sweep import sweeper  # noqa: PLC0415 - likewise
 
@@ -121,10 +121,10 @@ def retention(
     began = time.monotonic()
     try:
         with spark_session(master, name=f"tandem retention {loaded.pair}") as spark:
-            janitor = Janitor(spark, address, loaded.pair, rules)
-            plan = janitor.plan()
-            outcomes = janitor.execute(plan, _tell) if execute else None
-            del janitor  # frees its copy of all chains: the sweep reads them again
+            job = RetentionJob(spark, address, loaded.pair, rules)
+            plan = job.plan()
+            outcomes = job.execute(plan, _tell) if execute else None
+            del job  # frees its copy of all chains: the sweep reads them again
             swept = None
             if sweep_rules is not None:
                 output.note(f"reading what lies before the horizon, {horizon} ago")

@@ -9,7 +9,7 @@ from tandem.backup_avro.chain.entries import iso
 from tandem.backup_avro.json_fields import UNLESS_NONE
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.output import Table
-from tandem.spark_jobs.retention.janitor import StepOutcome
+from tandem.spark_jobs.retention.retention_job import StepOutcome
 from tandem.spark_jobs.retention.retention_steps import KeptItem, RetentionStep
 from tandem.spark_jobs.retention.sweep import SweepOutcome, SweepPlan
 from tandem.spark_jobs.retention.sweep_plan import NotSwept

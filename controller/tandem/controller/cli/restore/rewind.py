@@ -263,7 +263,7 @@ def _begun(settings: Config, plan: RewindPlan, keep: timedelta | None) -> Rewind
     The checkpoint comes after the comparison and before the first record: of each key that the rewind writes, nobody
     has written in between, so it holds the value that the rewind replaces.
     """
-    from tandem.controller.status.checkpoint_view import CheckpointStatusReader, draft, hint  # noqa: PLC0415 - Kafka and S3 are slow to import
+    from tandem.controller.status.checkpoint_view import CheckpointStatusReader, WantedCheckpoint, draft_request, hint  # noqa: PLC0415 - Kafka and S3 are slow to import
     from tandem.controller.status.outside_view import store_for_looking  # noqa: PLC0415 - likewise
     from tandem.sink.store.chain import checkpoints  # noqa: PLC0415 - likewise
     from tandem.sink.store.chain.chain_writer import now_ms  # noqa: PLC0415 - likewise
@@ -273,19 +273,18 @@ def _begun(settings: Config, plan: RewindPlan, keep: timedelta | None) -> Rewind
     try:
         rewind_id = new_rewind_id()
         if keep is not None:
-            wanted = draft(
-                settings,
-                store,
-                checkpoint_id=f"rewind-{rewind_id}",
+            wanted = WantedCheckpoint(
+                id=f"rewind-{rewind_id}",
                 lifetime_ms=_CHECKPOINT_MS,
                 keep_ms=round(keep.total_seconds() * 1000) + _CHECKPOINT_MS,
                 by=asker(),
                 reason=f"before the rewind of {plan.topic}",
             )
-            output.note(f"making checkpoint {wanted.id}: the Active completes it with its next flush")
-            checkpoints.put_request(store, wanted)
-            hint(settings, store, wanted)  # without the hint it is noticed within a minute
-            conclude(follow(CheckpointStatusReader(store, settings.pair, by=asker()), wanted.id, wait=True))
+            request = draft_request(settings, store, wanted)
+            output.note(f"making checkpoint {request.id}: the Active completes it with its next flush")
+            checkpoints.put_request(store, request)
+            hint(settings, store, request)  # without the hint it is noticed within a minute
+            conclude(follow(CheckpointStatusReader(store, settings.pair, by=asker()), request.id, wait=True))
         record = RewindRecord(
             id=rewind_id,
             pair=plan.pair,

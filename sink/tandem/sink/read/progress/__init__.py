@@ -1,1 +1,1 @@
-"""The progress of one partition, without I/O: position, when it was at head, tombstone guarantee, scan plan."""
+"""The progress of one partition, without I/O: position, time at head, tombstone guarantee, next range of the scan."""

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass, field
 
 from tandem.backup_avro.chain.entries import PartitionKey, Position, RecordHash, Taint
-from tandem.sink.read.progress.scan_plan import ScanPlan
+from tandem.sink.read.progress.next_scan_range import ScanPlan
 from tandem.sink.read.progress.tombstone_guarantee import longest_gap_s, missed_tombstones, shorter_guarantee
 
 CONFIRM_CEILING_S = 900.0

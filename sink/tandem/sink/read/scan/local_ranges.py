@@ -16,8 +16,8 @@ from tandem.sink.kafka.events import AtHead, FaultKind, Fetched, FetchFault, Top
 from tandem.sink.kafka.fetch.assignment import backoff
 from tandem.sink.process import clock
 from tandem.sink.read.deferred_responses import DeferredResponses
+from tandem.sink.read.progress.next_scan_range import ScanRange
 from tandem.sink.read.progress.partition_progress import PartitionProgress
-from tandem.sink.read.progress.scan_plan import ScanRange
 from tandem.sink.read.progress.tombstone_guarantee import SHORTEST_RETENTION_S
 from tandem.sink.read.reader_context import (
     DAMAGED_RETRY_S,

@@ -23,8 +23,8 @@ from tandem.sink.kafka.auth.client_config import Value
 from tandem.sink.kafka.events import TopicPartition
 from tandem.sink.kafka.fetch.fetcher import RawFetcher
 from tandem.sink.process import clock
+from tandem.sink.read.progress.next_scan_range import ScanPlan
 from tandem.sink.read.progress.partition_progress import PartitionProgress
-from tandem.sink.read.progress.scan_plan import ScanPlan
 from tandem.sink.read.reader_context import FetchSource, ReaderContext
 from tandem.sink.read.scan.local_ranges import LocalRanges
 from tandem.sink.read.scan.range_tasks import RangeRead, RangeTask
@@ -107,13 +107,8 @@ def read_range(task: RangeTask, *, source: FetchSource, store: ObjectStore, tran
 def put_offer(store: ObjectStore, task: RangeTask, offer: RangeOffer) -> None:
     """Offer a range that was read to the instance. Raises the store's errors."""
     name = layout.offer_name(
-        topic_id=task.key.topic_id,
-        partition=task.key.partition,
-        floor=task.floor,
-        leader=task.leader,
-        low=task.low,
-        high=task.high,
-        nonce=secrets.token_hex(8),
+        layout.OfferedOffsets(*task.key, floor=task.floor, leader=task.leader, low=task.low, high=task.high),
+        secrets.token_hex(8),
     )
     store.put_if_absent(layout.offers_prefix(*task.folder) + name, encode_offer(offer))
 
@@ -246,7 +241,7 @@ class _Reading:
         """Return the key of a new object (called by the object buffer)."""
         nonce = layout.marked(secrets.token_hex(8), layout.NOBODY)
         return layout.data_key(
-            *self._task.folder, topic=self._task.topic, partition=key.partition, first=first, last=last, nonce=nonce
+            self._task.folder, topic=self._task.topic, partition=key.partition, first=first, last=last, nonce=nonce
         )
 
     def journal(self) -> str:

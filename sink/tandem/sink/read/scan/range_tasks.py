@@ -14,7 +14,7 @@ from tandem.backup_avro.chain.entries import Base, Opening, PartitionKey
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.documents.range_offer import RangeOffer
 from tandem.backup_avro.selection.last_records import PartitionCopy
-from tandem.sink.read.progress.scan_plan import ScanPlan
+from tandem.sink.read.progress.next_scan_range import ScanPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

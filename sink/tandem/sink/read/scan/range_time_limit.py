@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from tandem.sink.read.progress.scan_plan import range_limit_s
+from tandem.sink.read.progress.next_scan_range import range_limit_s
 from tandem.sink.read.progress.tombstone_guarantee import SHORTEST_RETENTION_S
 
 _SHORTEST_LIMIT_S = 1.0

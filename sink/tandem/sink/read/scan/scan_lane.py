@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from tandem.sink.kafka.events import TopicPartition
-from tandem.sink.read.progress.scan_plan import ScanPlan
+from tandem.sink.read.progress.next_scan_range import ScanPlan
 from tandem.sink.read.reader_context import ReaderContext
 from tandem.sink.read.scan.accept_ranges import complete_empty_scan, restart_scan
 

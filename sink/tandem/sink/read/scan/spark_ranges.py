@@ -22,7 +22,7 @@ from tandem.sink.encryption.key_ring import keys_of
 from tandem.sink.kafka.events import TopicPartition
 from tandem.sink.process import clock
 from tandem.sink.process.rates import RatedLog
-from tandem.sink.read.progress.scan_plan import ScanPlan
+from tandem.sink.read.progress.next_scan_range import ScanPlan
 from tandem.sink.read.reader_context import ReaderContext
 from tandem.sink.read.scan.accept_ranges import RangeAcceptor, RangeRefusal, complete_empty_scan, is_in_chain
 from tandem.sink.read.scan.range_tasks import OfferedRange, RangeRead, continues_scan, is_of_scan, offered_ranges

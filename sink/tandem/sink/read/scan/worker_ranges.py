@@ -17,7 +17,7 @@ from tandem.backup_avro.selection.last_records import PartitionCopy
 from tandem.sink.kafka.events import TopicPartition
 from tandem.sink.kafka.fetch.assignment import backoff
 from tandem.sink.process import clock
-from tandem.sink.read.progress.scan_plan import ScanPlan
+from tandem.sink.read.progress.next_scan_range import ScanPlan
 from tandem.sink.read.reader_context import ReaderContext
 from tandem.sink.read.scan.accept_ranges import RangeAcceptor, RangeRefusal, most_overlap_s
 from tandem.sink.read.scan.range_reader import TopicGoneError, UnreadableError, delete_unused

@@ -1,4 +1,4 @@
-"""The S3 store, by boto3: the only modules besides `sink.aws` and `encryption.kms` that use AWS's SDK.
+"""The S3 store, by boto3, which `client` alone imports; `sink.aws` and `encryption.kms` also use AWS's SDK.
 
 They turn errors and answers of the SDK into errors and values of `sink.store`, and keep credentials out of both.
 """

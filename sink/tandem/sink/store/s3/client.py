@@ -1,6 +1,6 @@
 """Makes requests to S3: the client, its retries, and its errors.
 
-Only this module and `aws_session` import boto3 and botocore.
+Of the modules of `s3` it alone imports boto3 and botocore.
 """
 
 from __future__ import annotations

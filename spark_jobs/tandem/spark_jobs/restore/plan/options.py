@@ -42,7 +42,7 @@ class RestoreOptions:
     (topic, number) -> the first offset that is not restored. `shape` is what is changed about records, `partitions` the
     number of partitions of new topics, None: as recorded. `topic_config` overrides recorded settings.
     `bytes_per_second` bounds the bytes sent by all tasks together. `compression` is the codec of all batches, None: one
-    that each topic had (`batch_codecs`), whatever `pace` says. With `leaves_record` a record of the restore and its
+    that each topic had (`target_codec`), whatever `pace` says. With `leaves_record` a record of the restore and its
     offset map are put into the store. `exactly`: any other plan is refused. `merge`: records that other complete
     generations hold beyond that one are added. `append`: records are added to topics that hold others and keep their
     config. `offsets` None: floor where it is possible. `max_fill`: most fillers of one partition.

@@ -24,7 +24,6 @@ from tandem.backup_avro.selection.restorable_state import PartitionSelection, Se
 from tandem.backup_avro.selection.state_as_of import KnownMoment
 from tandem.sink.transcode.batch import Compression
 from tandem.spark_jobs.reading.wanted_state import FoundState, ReadyState, doubts
-from tandem.spark_jobs.restore.plan.batch_codecs import choose_codec
 from tandem.spark_jobs.restore.plan.expiry import ExpiryForecast, HeldRecords, forecast_expiry, held_of
 from tandem.spark_jobs.restore.plan.offset_mode import (
     NOT_CHOSEN,
@@ -35,6 +34,7 @@ from tandem.spark_jobs.restore.plan.offset_mode import (
     most_between,
     most_fillers,
 )
+from tandem.spark_jobs.restore.plan.target_codec import choose_codec
 from tandem.spark_jobs.restore.plan.timestamp_limits import LIMITS
 from tandem.spark_jobs.restore.records.record_changes import NOTHING, RecordChanges, key_hash
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tandem.sink.transcode.batch import Compression
-from tandem.spark_jobs.restore.plan.batch_codecs import codec_names
 from tandem.spark_jobs.restore.plan.expiry import ExpiryForecast
 from tandem.spark_jobs.restore.plan.plan import MAX_MESSAGE_BYTES, TargetTopic, TopicPlan
+from tandem.spark_jobs.restore.plan.target_codec import codec_names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,8 @@
 """Finding the newest record of each key of one source partition, in bounded memory.
 
-The partition is read once for each 12 million of its records, each time for the keys whose hashes fall to that pass.
-A pass sorts an array of 24 bytes a record, which takes 42 bytes a record meanwhile (50 are resident, as the C library
-keeps some). The result takes 8 bytes for each key.
+The partition is read once for each `LOADED_IN_MEMORY` of its records, each time for the keys whose hashes fall to that
+pass. A pass sorts an array of 24 bytes a record, which takes 42 bytes a record meanwhile (50 are resident, as the C
+library keeps some). The result takes 8 bytes for each key.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from typing import Any, Final
 import numpy as np
 
 from tandem.backup_avro.record.varint import LONG_MAX
+from tandem.spark_jobs.compaction.memory_or_shuffle import LOADED_IN_MEMORY
 
-#: Records of one pass.
-PASS_RECORDS: Final = 12_000_000
 _AT_ONCE: Final = 1 << 18
 _DIGEST: Final = 16
 #: A range with fewer records than one in so many offsets is held as a list.
@@ -92,7 +91,7 @@ class OffsetBitmaps:
 
 
 def newest_offsets(
-    keyed: Callable[[], Iterable[tuple[int, bytes]]], records: int, *, pass_records: int = PASS_RECORDS
+    keyed: Callable[[], Iterable[tuple[int, bytes]]], records: int, *, pass_records: int = LOADED_IN_MEMORY
 ) -> array[int]:
     """Return, ascending, the offset of the newest record of each key.
 

@@ -22,7 +22,7 @@ from tandem.backup_avro.selection.vanished_keys import (
 )
 from tandem.sink.store.contract.object_store import ObjectStore
 from tandem.sink.transcode.implementation_choice import best_bodies
-from tandem.sink.write.key_guard import parts_of, read_blocks, sound_records
+from tandem.sink.write.vanished_keys_check import parts_of, read_blocks, sound_records
 
 _TABLE_BYTES: Final = 256 << 20
 _ALL: Final = 1 << 62

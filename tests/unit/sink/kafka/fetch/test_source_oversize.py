@@ -18,7 +18,7 @@ from tandem.sink.kafka.fetch.fetcher import RawFetcher
 from tandem.sink.kafka.fetch.leaders import apply_topic_views
 from tandem.sink.kafka.wire import requests
 from tandem.sink.process import clock
-from tandem.sink.read.progress.scan_plan import ScanPlan
+from tandem.sink.read.progress.next_scan_range import ScanPlan
 from tandem.sink.read.reader_context import reading
 from tandem.sink.read.scan.local_ranges import LocalRanges
 from tandem.sink.read.tail import TailReader

@@ -16,7 +16,7 @@ from tandem.backup_avro.errors import DamagedError
 from tandem.backup_avro.record.container import Codec
 from tandem.sink.kafka.events import FaultKind, FetchFault, TopicPartition
 from tandem.sink.process import clock
-from tandem.sink.read.progress.scan_plan import ScanPlan
+from tandem.sink.read.progress.next_scan_range import ScanPlan
 from tandem.sink.read.scan.accept_ranges import restart_scan
 from tandem.sink.read.scan.local_ranges import LocalRanges
 from tandem.sink.transcode.transcoder_result import Segment, Transcoded

@@ -218,7 +218,7 @@ def test_without_a_job_the_instance_reads_itself() -> None:
 def test_a_damaged_offer_is_thrown_away(bench: Bench) -> None:
     """It says nothing. One that names somebody else's objects makes nobody delete them."""
     started(bench)
-    name = layout.offer_name(topic_id="t", partition=0, floor=1, leader=1, low=50, high=100, nonce="00")
+    name = layout.offer_name(layout.OfferedOffsets("t", 0, floor=1, leader=1, low=50, high=100), "00")
     bench.store.put_if_absent(PREFIX + name, b"{}")
     bench.until(lambda _: not offers(bench.store))
     assert read(bench, 50, 100).records == 50
@@ -240,7 +240,7 @@ def test_a_damaged_offer_is_thrown_away(bench: Bench) -> None:
             objects=tuple(moved_to(state.objects[victim], name, 60) for name in victims),
             run="x",
         )
-        name = layout.offer_name(topic_id="t", partition=0, floor=1, leader=1, low=60, high=100, nonce="01")
+        name = layout.offer_name(layout.OfferedOffsets("t", 0, floor=1, leader=1, low=60, high=100), "01")
         bench.store.put_if_absent(PREFIX + name, encode_offer(forged))
         bench.until(lambda _: not offers(bench.store))
         assert {victim, other} <= bench.store.objects.keys()
@@ -254,10 +254,10 @@ def test_an_offer_that_is_over_takes_nothing_with_it_but_its_own(bench: Bench) -
     sample = next(iter(state.objects.values()))
     waiting = [item.key for item in read(bench, 0, 20).offer.objects]
     names = [
-        layout.data_key(*FOLDER, topic=topic_, partition=number, first=first, last=last, nonce="0" * 16)
+        layout.data_key(FOLDER, topic=topic_, partition=number, first=first, last=last, nonce="0" * 16)
         for topic_, number, first, last in (("t", 0, 100, 109), ("t", 0, 90, 109), ("t", 1, 60, 70), ("u", 0, 60, 70))
     ]
-    useless = layout.data_key(*FOLDER, topic="t", partition=0, first=60, last=70, nonce="1" * 16)
+    useless = layout.data_key(FOLDER, topic="t", partition=0, first=60, last=70, nonce="1" * 16)
     for name in (*names, useless):
         bench.store.put_if_absent(name, b"x")
     found = tuple(moved_to(sample, name, 50) for name in (*names, *waiting, useless))
@@ -275,11 +275,11 @@ def test_what_was_read_in_vain_of_a_long_topic_goes_with_its_offer(*, whole: boo
     chain.state.topics["t"] = topic(name, topic_id="t")
     lane = SparkRanges(context, chain.state, RangeAcceptor(context, chain.state), patience_s=60.0)
     useless = layout.data_key(
-        *FOLDER, topic=name, partition=0, first=60, last=70, nonce=layout.marked("0" * 16, layout.NOBODY)
+        FOLDER, topic=name, partition=0, first=60, last=70, nonce=layout.marked("0" * 16, layout.NOBODY)
     )
     if whole:
         useless = useless.replace(layout.name_of_topic(name) + "+", name + "+")
-    other = layout.data_key(*FOLDER, topic=name[1:] + "u", partition=0, first=60, last=70, nonce="0" * 16)
+    other = layout.data_key(FOLDER, topic=name[1:] + "u", partition=0, first=60, last=70, nonce="0" * 16)
     for item in (useless, other):
         context.store.put_if_absent(item, b"x")
     part = Part(key=key(), first=60, last=70, records=1, tombstones=0, min_timestamp=0, max_timestamp=0, start=1, end=2)
@@ -365,10 +365,8 @@ def moved_to(item: StoredObject, name: str, first: int) -> StoredObject:
 
 def put_as(store: MemoryStore, offer: RangeOffer, *, nonce: str = "00", **said: Any) -> str:
     """Put an offer under a name that may say something else than it does; return the name."""
-    says = {"floor": offer.floor, "leader": offer.leader, "low": offer.low, "high": offer.high}
-    name = PREFIX + layout.offer_name(
-        **{"topic_id": offer.key.topic_id, "partition": offer.key.partition, "nonce": nonce, **says, **said}  # type: ignore[arg-type]  # named
-    )
+    offered = layout.OfferedOffsets(*offer.key, offer.floor, offer.leader, offer.low, offer.high)
+    name = PREFIX + layout.offer_name(offered._replace(**said), nonce)
     store.put_if_absent(name, encode_offer(offer))
     return name
 
@@ -528,7 +526,7 @@ def test_a_large_range_is_stored_in_several_objects(bench: Bench) -> None:
 def test_what_a_slow_attempt_stored_is_not_offered(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """The chunk was read again; each record is offered once."""
     bench.claim()
-    monkeypatch.setattr("tandem.sink.read.progress.scan_plan.MIN_CHUNK", 8)
+    monkeypatch.setattr("tandem.sink.read.progress.next_scan_range.MIN_CHUNK", 8)
     slow = iter([0.6, *[0.0] * 1000])
     answer = bench.log.answer
 
@@ -689,9 +687,7 @@ NAMES = st.tuples(
 def test_names_of_offers(parts: tuple[str, int, int, int, int, int]) -> None:
     """They say what is offered, and other names say nothing."""
     topic_id, partition, floor, leader, low, high = parts
-    name = layout.offer_name(
-        topic_id=topic_id, partition=partition, floor=floor, leader=leader, low=low, high=high, nonce="0a"
-    )
+    name = layout.offer_name(layout.OfferedOffsets(*parts), "0a")
     offered = OfferedRange(key=PartitionKey(topic_id, partition), floor=floor, leader=leader, low=low, high=high)
     assert offered_ranges([name, "x", name + "x", f"a/b/{name}"]) == {name: offered, f"a/b/{name}": offered}
 

@@ -14,7 +14,7 @@ from tandem.backup_avro.chain.entries import Base, PartitionKey, StoredObject
 from tandem.backup_avro.documents.range_offer import RangeOffer
 from tandem.sink.kafka.events import TopicPartition
 from tandem.sink.process import clock
-from tandem.sink.read.progress.scan_plan import ScanPlan
+from tandem.sink.read.progress.next_scan_range import ScanPlan
 from tandem.sink.read.scan import accept_ranges
 from tandem.sink.read.scan.accept_ranges import RangeAcceptor, RangeRefusal
 from tandem.sink.read.scan.range_tasks import RangeRead

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tandem.backup_avro.chain.entries import Base
-from tandem.sink.read.progress.scan_plan import MIN_CHUNK, ScanPlan, ScanRange, range_limit_s
+from tandem.sink.read.progress.next_scan_range import MIN_CHUNK, ScanPlan, ScanRange, range_limit_s
 
 LIMIT = 10.0
 

@@ -15,7 +15,7 @@ from tandem.backup_avro.chain.entries import Base
 from tandem.backup_avro.record.current import Record
 from tandem.sink.kafka.events import TopicPartition
 from tandem.sink.process import clock
-from tandem.sink.read.progress.scan_plan import ScanPlan
+from tandem.sink.read.progress.next_scan_range import ScanPlan
 from tandem.sink.read.scan.local_ranges import LocalRanges
 
 T0 = TopicPartition("t", 0)

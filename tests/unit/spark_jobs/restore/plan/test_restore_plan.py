@@ -20,11 +20,11 @@ from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.transcode.batch import Compression
 from tandem.spark_jobs.restore.plan import plan as restore_plan
 from tandem.spark_jobs.restore.plan import plan_file
-from tandem.spark_jobs.restore.plan.batch_codecs import choose_codec, codec_names
 from tandem.spark_jobs.restore.plan.offset_mode import OffsetMode
 from tandem.spark_jobs.restore.plan.options import RestoreOptions, plan_again, plan_of
 from tandem.spark_jobs.restore.plan.plan import RestorePlan, TargetTopic, TopicNaming
 from tandem.spark_jobs.restore.plan.plan_document import Difference, PlannedPartition, describe_topic
+from tandem.spark_jobs.restore.plan.target_codec import choose_codec, codec_names
 from tandem.spark_jobs.restore.prepare.prepare import check_consent
 from tandem.spark_jobs.restore.progress.task_progress import PlanState
 from tandem.spark_jobs.restore.records.partitioner import Partitioner

@@ -22,11 +22,11 @@ from tandem.backup_avro.selection.restorable_state import select
 from tandem.sink.transcode.avro_to_batch import build_batches
 from tandem.sink.transcode.batch import Compression
 from tandem.spark_jobs.compaction.keyed_rows import KeyedLimits
+from tandem.spark_jobs.compaction.memory_or_shuffle import LOADED_IN_MEMORY
 from tandem.spark_jobs.reading.object_reader import Body, ObjectReader
 from tandem.spark_jobs.restore.records.load_task import LoadTask, SourcePartition
 from tandem.spark_jobs.restore.records.newest_by_key import load_by_key
 from tandem.spark_jobs.restore.records.newest_records import (
-    PASS_RECORDS,
     AscendingOffsets,
     OffsetBitmaps,
     newest_offsets,
@@ -337,4 +337,4 @@ def test_the_newest_of_each_key_takes_the_memory_that_is_said(monkeypatch: pytes
         tracemalloc.stop()
     assert len(found) == count
     assert peak < 44 * count
-    assert 42 * PASS_RECORDS < 512 << 20
+    assert 42 * LOADED_IN_MEMORY < 512 << 20

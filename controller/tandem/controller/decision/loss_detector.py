@@ -15,7 +15,7 @@ from typing import Final
 from tandem.backup_avro.chain.entries import PartitionKey, Topic
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.selection import moments
-from tandem.controller.decision.loss_sign import LossKind, LossSign
+from tandem.controller.decision.loss_sign_format import LossKind, LossSign
 from tandem.controller.decision.pair_rules import active_of
 
 _HOUR_MS: Final = 3_600_000
@@ -33,7 +33,7 @@ _BUSY: Final = ((1 << _BUSY_H) - 1) << (_QUIET_H + 1)
 _COMPACT: Final = frozenset({"compact"})
 
 
-class LossWatch:
+class LossDetector:
     """Folds states of generations into signs. Not thread-safe; takes an int or two for each topic."""
 
     def __init__(self) -> None:

@@ -44,7 +44,7 @@ _WINDOW: Final = 4 << 20
 _MOST_BYTES: Final = 16 << 20
 
 
-class KeyGuard:
+class VanishedKeysCheck:
     """Finds the partitions whose clearing would lose keys. `most_bytes` is the memory for remembered keys.
 
     One comparison runs at a time. When `stop` is set, it ends with StoppedError.

@@ -14,7 +14,7 @@ from tandem.backup_avro.chain.entries import PartitionKey
 from tandem.backup_avro.errors import DamagedError
 from tandem.sink.store.chain.chain_writer import StoppedError
 from tandem.sink.store.contract.object_store import ObjectMissingError
-from tandem.sink.write.key_guard import KeyGuard
+from tandem.sink.write.vanished_keys_check import VanishedKeysCheck
 
 SPEC = TopicSpec("t", partitions=2)
 KEY = PartitionKey(SPEC.topic().topic_id, 0)
@@ -39,7 +39,7 @@ class Copies:
         ends = {("t", 0): 30, ("t", 1): 30}
         self.two.commit([*there, *records("t", 1, range(30))], ends=ends, base_end=ends)
         self.two.complete()
-        self.guard = KeyGuard(self.store, stop=self.stop)
+        self.guard = VanishedKeysCheck(self.store, stop=self.stop)
 
     def vanished(self) -> dict[PartitionKey, str]:
         """What the guard says of both partitions."""
@@ -105,7 +105,7 @@ def test_results_are_remembered_until_the_generation_is_cleared() -> None:
 def test_objects_are_read_in_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Smaller ones than a block grow until they hold one."""
     expected = Copies(lost=(3, 17, 21)).vanished()
-    monkeypatch.setattr("tandem.sink.write.key_guard._WINDOW", 20)
+    monkeypatch.setattr("tandem.sink.write.vanished_keys_check._WINDOW", 20)
     assert Copies(lost=(3, 17, 21)).vanished() == expected
 
 

@@ -18,8 +18,8 @@ from tandem.backup_avro.chain.entries import EntryKind
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.selection.moments import parse_moment
 from tandem.controller.coordination.heartbeat import Heartbeat, message_fields
-from tandem.controller.decision.loss_sign import LossKind, LossSign, signs_in, text_of
-from tandem.controller.decision.loss_watch import LossWatch, merged
+from tandem.controller.decision.loss_detector import LossDetector, merged
+from tandem.controller.decision.loss_sign_format import LossKind, LossSign, signs_in, text_of
 from tandem.controller.status.check import CheckLimits, Severity, check_pair
 from tandem.controller.status.overview import overview
 from tandem.controller.watch.store_watch import StoreWatch
@@ -37,7 +37,7 @@ class Life:
 
     def __init__(self) -> None:
         self.store = MemoryStore(clock_ms=START, step_ms=0)
-        self.watch = LossWatch()
+        self.watch = LossDetector()
         self.backups: list[Backup] = []
         self.before: dict[int, Generation] = {}
         self.ends = dict.fromkeys([("state", 0), ("offsets", 0), ("offsets", 1), ("events", 0)], 0)

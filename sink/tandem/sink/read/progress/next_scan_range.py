@@ -1,4 +1,4 @@
-"""Plans the scan of one partition: ranges from high to low, each read forward by a numbered attempt (newest first).
+"""Chooses the next range of a partition's scan: from high to low (newest first), each read by a numbered attempt.
 
 Pure: times are arguments. The records of an attempt count only once the whole range was read in time: a tombstone is
 guaranteed for `delete.retention.ms` after its first cleaning, so a reader of an old value must reach its tombstone

@@ -1,6 +1,7 @@
-"""Signs that a topic may have lost records by accident: what an instance noticed, and its place in a heartbeat. Pure.
+"""The form of a sign that a topic may have lost records: its fields, its text in heartbeats, its document. Pure.
 
-A sign is no proof. It names the last moment before what was noticed, so that a person can look at what differs since.
+`loss_detector` decides when there is one. A sign is no proof. It names the last moment before what was noticed, so
+that a person can look at what differs since.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class StepOutcome:
         return self.step.generation
 
 
-class Janitor:
+class RetentionJob:
     """Plans, and carries out, retention for one pair. Use it from one thread at a time."""
 
     def __init__(self, spark: SparkSession, address: StoreAddress, pair: str, rules: RetentionRules) -> None:

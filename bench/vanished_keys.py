@@ -1,4 +1,4 @@
-"""What comparing keys costs before a copy is cleared: `python -m bench.key_guard MILLIONS EVERY MIB`.
+"""What comparing keys costs before a copy is cleared: `python -m bench.vanished_keys MILLIONS EVERY MIB`.
 
 A partition of so many million keys of 20 bytes with values of 80 to 100 bytes, of which every so many-th was written
 again after the older copy was sealed (1: all, 0: none, but one record is gone), compared with so many MiB for keys.
