@@ -187,7 +187,7 @@ class Cluster:
         return conditions.get("Ready") == "True" and "deletionTimestamp" not in pod["metadata"]
 
     def _signal_servers(self, number: signal.Signals) -> None:
-        os.kill(int((self.cache / "run" / "servers.pid").read_text()), number)
+        os.kill(int((self.cache / "servers" / "ready").read_text()), number)
 
     def _node_ready(self, node: str) -> bool:
         conditions = {each["type"]: each["status"] for each in self.get("node", node)["status"]["conditions"]}

@@ -6,6 +6,7 @@ SIGUSR2 the S3 server stands still: connections stay, and nothing answers.
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from pathlib import Path
@@ -67,7 +68,7 @@ def main(cache: Path) -> None:
             done.result()
         signal.signal(signal.SIGUSR1, lambda *_: s3.suspend())
         signal.signal(signal.SIGUSR2, lambda *_: s3.resume())
-        (folder / "ready").touch()
+        (folder / "ready").write_text(str(os.getpid()))
         while True:
             signal.pause()
     finally:
