@@ -2,6 +2,8 @@
 # docs/kubernetes.md, "The image", says how to build it, how to take a newer base and what `make image-dry-run` does without an engine.
 # 3.11.16, all platforms, of 2026-09-19 by https://github.com/docker-library/repo-info.
 ARG PYTHON_IMAGE=python:3.11-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b
+# Without spark in it: an image for instances alone, without Spark and Java.
+ARG EXTRAS=spark,msk,cloud
 
 FROM ${PYTHON_IMAGE} AS wheel
 WORKDIR /src
@@ -27,9 +29,10 @@ ARG SOURCE_DATE_EPOCH=315532800
 RUN /build/bin/python -m build --no-isolation --wheel --outdir /wheels
 
 FROM ${PYTHON_IMAGE} AS environment
+ARG EXTRAS
 COPY --from=wheel /wheels /wheels
 RUN python -m venv /opt/tandem/venv \
-    && /opt/tandem/venv/bin/pip install --no-cache-dir --no-index --find-links /wheels "tandem-kafka-backup[spark,msk,cloud]" \
+    && /opt/tandem/venv/bin/pip install --no-cache-dir --no-index --find-links /wheels "tandem-kafka-backup[${EXTRAS}]" \
     && /opt/tandem/venv/bin/pip check \
     && /opt/tandem/venv/bin/python -c "import tandem.sink.transcode._twin, tandem.sink.transcode._bodies" \
     && /opt/tandem/venv/bin/pip uninstall --yes setuptools pip
@@ -40,11 +43,13 @@ COPY requirements requirements
 COPY supply_chain supply_chain
 RUN python -m venv /sbom \
     && /sbom/bin/pip install --no-cache-dir --require-hashes --no-deps --requirement requirements/sbom.lock \
-    && /sbom/bin/python -m supply_chain.sbom --python /opt/tandem/venv/bin/python --output /opt/tandem/sbom.cdx.json
+    && case ",${EXTRAS}," in *,spark,*) part= ;; *) part=--without-spark ;; esac \
+    && /sbom/bin/python -m supply_chain.sbom ${part} --python /opt/tandem/venv/bin/python --output /opt/tandem/sbom.cdx.json
 COPY image/main.py image/entrypoint.sh /opt/tandem/
 RUN chmod 0755 /opt/tandem/entrypoint.sh
 
 FROM ${PYTHON_IMAGE}
+ARG EXTRAS
 ARG VERSION=0.2.0
 ARG REVISION=
 ARG CREATED=
@@ -56,15 +61,18 @@ LABEL org.opencontainers.image.title="tandem" \
       org.opencontainers.image.created="${CREATED}"
 # The Java runtime is for the Spark jobs: restore, verify, retention. Versions as above.
 # hadolint ignore=DL3008
-RUN apt-get update \
-    && apt-get install --no-install-recommends -y openjdk-17-jre-headless procps tini \
+RUN case ",${EXTRAS}," in *,spark,*) java=openjdk-17-jre-headless ;; *) java= ;; esac \
+    && apt-get update \
+    && apt-get install --no-install-recommends -y ${java} procps tini \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --uid 10001 --no-create-home --home-dir /tmp --shell /usr/sbin/nologin tandem
 COPY --from=environment /opt/tandem /opt/tandem
 # A session starts in about 60 % of the time with an archive of Spark's classes, 120 MB, which the root file system keeps.
 ENV TANDEM_CLASS_ARCHIVE=/opt/tandem/classes
 RUN mkdir /opt/tandem/classes \
-    && { /opt/tandem/venv/bin/python -m tandem.spark_jobs.spark.spark_classes || echo "no archive: Spark starts slowly"; } \
+    && case ",${EXTRAS}," in *,spark,*) \
+        /opt/tandem/venv/bin/python -m tandem.spark_jobs.spark.spark_classes || echo "no archive: Spark starts slowly" ;; \
+    esac \
     && chmod -R a+rX /opt/tandem/classes
 ENV PATH=/opt/tandem/venv/bin:$PATH \
     PYSPARK_PYTHON=/opt/tandem/venv/bin/python \

@@ -121,14 +121,23 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="sbom", description=__doc__)
     parser.add_argument("--python", type=Path, default=Path(sys.executable), help="of the environment to list")
     parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument(
+        "--without-spark", action="store_true", help="list an environment that lacks extras of the lock"
+    )
     arguments = parser.parse_args()
     # Asked rather than imported: it may be another environment's.
     where = "import importlib.util as u; print(u.find_spec('pyspark').submodule_search_locations[0])"
     try:
-        asked = subprocess.run([arguments.python, "-c", where], capture_output=True, text=True, check=True)
         lock = [locked for locked in read("runtime") if locked.wanted_here]
-        jars = list(jars_in(Path(asked.stdout.strip()) / "jars"))
-        document = with_jars(narrowed(packages(arguments.python), lock), jars)
+        document, jars = packages(arguments.python), list[Jar]()
+        if arguments.without_spark:
+            there = {canonicalize_name(one["name"]) for one in document["components"]}
+            lock = [locked for locked in lock if locked.name in there]
+            document = narrowed(document, lock)
+        else:
+            asked = subprocess.run([arguments.python, "-c", where], capture_output=True, text=True, check=True)
+            jars += jars_in(Path(asked.stdout.strip()) / "jars")
+            document = with_jars(narrowed(document, lock), jars)
         text = json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
         check(text)
     except subprocess.CalledProcessError as error:

@@ -185,7 +185,7 @@ class Stage:
                     slot.extra.remove(extra)
 
     def _ended(self, instance: Instance) -> None:
-        last = next((line for line in reversed(instance.text().splitlines()) if line.startswith("error: ")), "")
+        last = next((f"{line['error']} [{line['code']}]" for line in instance.said("ended with an error")), "")
         code = instance.process.returncode
         if code == ExitCode.ERROR or code < 0:  # an error that was not foreseen, or a signal that nobody here sent
             self.crashes.append(f"{instance.log}: {last or f'exit code {code}'}")

@@ -79,6 +79,7 @@ FULL: dict[str, Any] = {
             "drill": {"enabled": False},
             "priorityClassName": "",
             "envFromSecrets": ["connect-bucket"],
+            "stateVolume": {"enabled": True, "storageClassName": "gp3"},
         },
     ],
 }

@@ -16,6 +16,8 @@ from chart.rendering import CHART, GOLDEN, VERSIONS, container, helm, merged, of
 from chart.restricted import violations
 from tandem.controller.config import load
 
+DIGEST = f"sha256:{'0123456789abcdef' * 4}"
+
 
 @pytest.fixture(scope="module", params=MATRIX)
 def named(request: pytest.FixtureRequest) -> tuple[str, list[dict[str, Any]]]:
@@ -255,6 +257,42 @@ def test_secrets_come_from_secrets() -> None:
         assert mount == {"name": "file-kafka-ca", "mountPath": "/run/secrets/tandem/kafka-ca", "readOnly": True}
     assert of_kind(documents, "Secret") == []
     assert "password" not in "".join(each["data"]["tandem.yaml"] for each in of_kind(documents, "ConfigMap"))
+
+
+def test_a_volume_for_the_heads_is_each_instances_own() -> None:
+    """Off by default; jobs, which read the same configuration, neither mount it nor are told of it."""
+    assert "volumeClaimTemplates" not in one(render(single()), "StatefulSet")["spec"]
+    documents = render(single(stateVolume={"enabled": True, "size": "2Gi", "accessModes": ["ReadWriteOncePod"]}))
+    spec = one(documents, "StatefulSet")["spec"]
+    (claim,) = spec["volumeClaimTemplates"]
+    assert claim["spec"] == {"accessModes": ["ReadWriteOncePod"], "resources": {"requests": {"storage": "2Gi"}}}
+    assert spec["persistentVolumeClaimRetentionPolicy"] == {"whenDeleted": "Retain", "whenScaled": "Retain"}
+    for place, pod in pods(documents):
+        mounts = [m["mountPath"] for m in container(pod)["volumeMounts"] if m["name"] == claim["metadata"]["name"]]
+        folders = [v["value"] for v in container(pod)["env"] if v["name"] == "TANDEM_STATE__DIR"]
+        if place.startswith("StatefulSet/"):
+            assert [folder.rpartition("/")[0] for folder in folders] == mounts != []
+        else:
+            assert (mounts, folders) == ([], []), place
+
+
+@pytest.mark.parametrize(
+    ("own", "image"),
+    [
+        ({"instanceTag": "1-slim"}, "r.example/tandem:1-slim"),
+        ({"instanceTag": "1-slim", "instanceDigest": DIGEST}, f"r.example/tandem@{DIGEST}"),
+        ({}, "r.example/tandem:1"),
+    ],
+)
+def test_instances_may_have_an_image_of_their_own(own: dict[str, str], image: str) -> None:
+    """Without Spark; all other pods have that of the release, also where it is named by its digest."""
+    documents = render(single() | {"image": {"repository": "r.example/tandem", "tag": "1"} | own})
+    found = {place: container(pod)["image"] for place, pod in pods(documents)}
+    assert {each for place, each in found.items() if place.startswith("StatefulSet/")} == {image}
+    assert {each for place, each in found.items() if not place.startswith("StatefulSet/")} == {"r.example/tandem:1"}
+    pinned = render(single() | {"image": {"repository": "r.example/tandem", "digest": DIGEST, "instanceTag": "1-slim"}})
+    images = {container(pod)["image"] for _, pod in pods(pinned)}
+    assert images == {"r.example/tandem:1-slim", f"r.example/tandem@{DIGEST}"}
 
 
 def test_credentials_of_a_try_out_are_a_secret_and_a_new_revision_when_they_change() -> None:

@@ -26,6 +26,14 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "too many objects": (single(config={"commit": {"max_objects": 5000}}), "at '/pairs/0/config/commit/max_objects'"),
     "an unknown codec": (single(config={"object": {"codec": "lzo"}}), "at '/pairs/0/config/object/codec'"),
     "a folder of one pod": (single(config={"store": {"root": "/tmp/x"}}), "at '/pairs/0/config/store/root'"),
+    "two folders of the state": (
+        single(stateVolume={"enabled": True}, config={"state": {"dir": "/tmp/state"}}),
+        "pairs[0] (orders): stateVolume.enabled: config.state.dir, or env.TANDEM_STATE__DIR, names a folder already",
+    ),
+    "a volume that can only be read": (
+        single(stateVolume={"accessModes": ["ReadOnlyMany"]}),
+        "at '/pairs/0/stateVolume/accessModes/0'",
+    ),
     "no topics": (
         {"pairs": [{"name": "orders", "config": merged(CONFIG, {"topics": {"include": []}})}]},
         "pairs[0] (orders): config.topics: guards nothing",

@@ -87,7 +87,7 @@ class Cluster:
     def ready(self, *ordinals: int, timeout_s: float = 180) -> None:
         """Wait until these pods of the pair are ready."""
         for ordinal in ordinals or (0, 1):
-            self.until(f"{PAIR}-{ordinal} is ready", lambda ordinal=ordinal: self._is_ready(ordinal), timeout_s)
+            self.until(f"{PAIR}-{ordinal} is ready", lambda ordinal=ordinal: self.is_ready(ordinal), timeout_s)
 
     def healthy(self, ordinal: int = 0, timeout_s: float = 240) -> Any:
         """Wait until one instance is Active, the other Passive, and nothing is wrong; return the status."""
@@ -147,10 +147,47 @@ class Cluster:
         self.run(str(SCRIPTS / "node.sh"), node)
         self.until(f"{node} is ready", lambda: self._node_ready(node), 120)
 
-    def _is_ready(self, ordinal: int) -> bool:
+    def replace_pod(self, ordinal: int) -> None:
+        """Delete the pod of an instance and wait until the next one is ready."""
+        old = self.pod(ordinal)["metadata"]["uid"]
+        self.kubectl("delete", "pod", f"{PAIR}-{ordinal}")
+        self.until("a new pod", lambda: self.pod(ordinal)["metadata"]["uid"] != old)
+        self.ready(ordinal)
+
+    def create_volume(self, name: str) -> None:
+        """Make a volume in a folder of this machine, which both nodes see, for the claim of an instance."""
+        folder = self.cache / "servers" / "volumes" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        os.chown(folder, 10001, 10001)
+        volume = {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": name},
+            "spec": {
+                "capacity": {"storage": "8Mi"},
+                "accessModes": ["ReadWriteOnce"],
+                "claimRef": {"namespace": NAMESPACE, "name": f"state-{name}"},
+                "hostPath": {"path": str(folder), "type": "Directory"},
+            },
+        }
+        self.kubectl("apply", "-f", "-", stdin=json.dumps(volume))
+
+    def stop_store(self) -> None:
+        """Let the S3 server stand still: connections stay, and nothing answers."""
+        self._signal_servers(signal.SIGUSR1)
+
+    def resume_store(self) -> None:
+        """Let the S3 server go on."""
+        self._signal_servers(signal.SIGUSR2)
+
+    def is_ready(self, ordinal: int) -> bool:
+        """Return whether the pod of an instance is ready, and nobody deletes it."""
         pod = self.pod(ordinal)
         conditions = {each["type"]: each["status"] for each in pod["status"].get("conditions", ())}
         return conditions.get("Ready") == "True" and "deletionTimestamp" not in pod["metadata"]
+
+    def _signal_servers(self, number: signal.Signals) -> None:
+        os.kill(int((self.cache / "servers" / "ready").read_text()), number)
 
     def _node_ready(self, node: str) -> bool:
         conditions = {each["type"]: each["status"] for each in self.get("node", node)["status"]["conditions"]}

@@ -111,6 +111,23 @@ def evict(stage: Stage) -> str:
     return f"201, then 429; {node} drained"
 
 
+def outage(stage: Stage) -> str:
+    """The store stands still: both pods are not ready, none is restarted, the budget lets both go; then all is well."""
+    cluster = stage.cluster
+    cluster.stop_store()
+    try:
+        took_s = cluster.until("no pod is ready", lambda: not cluster.is_ready(0) and not cluster.is_ready(1), 180)
+        restarts = [cluster.pod(each)["status"]["containerStatuses"][0]["restartCount"] for each in (0, 1)]
+        evicted = [_evict(cluster, f"{PAIR}-{each}") for each in (0, 1)]
+    finally:
+        cluster.resume_store()
+    assert restarts == [0, 0], f"restarts: {restarts}"
+    assert evicted == ["201", "201"], f"pods that are not ready can't be evicted: {evicted}"
+    cluster.ready()
+    cluster.healthy()
+    return f"both not ready after {took_s:.0f} s, no restart; evictions: 201, 201; ready again when it answered"
+
+
 def power_cut(stage: Stage) -> str:
     """The Active's node loses power: the other instance takes over; the node comes back with the other as Passive."""
     cluster = stage.cluster
@@ -174,5 +191,6 @@ STEPS: Final = (
     Step("rotate", "Roles exchanged through `kubectl exec`", rotate),
     Step("delete-pods", "Each pod deleted, then both", delete_pods),
     Step("evict", "Eviction against the disruption budget, and a drain", evict),
+    Step("outage", "The store stands still for minutes", outage),
     Step("power-cut", "Power cut of the Active's node, and its return", power_cut),
 )

@@ -20,6 +20,7 @@ _NOT_OURS: Final = {
         "serviceaccount/default",
     ),
 }
+_STATE: Final = "/var/lib/tandem/heads/heads.json"
 _KINDS: Final = "all,configmap,secret,serviceaccount,pdb,role,rolebinding,networkpolicy,cronjob,job"
 
 
@@ -90,6 +91,34 @@ def wrong_values(stage: Stage) -> str:
     return f"refused: {len(refused)}; a wrong password ends the pod with {code}, the right one mends it"
 
 
+def state_volume(stage: Stage) -> str:
+    """The volume is switched on as the docs say; what an instance has seen is known to its next pod."""
+    cluster = stage.cluster
+    for ordinal in (0, 1):
+        cluster.create_volume(f"{PAIR}-{ordinal}")
+    stage.change("defaults.stateVolume", {"enabled": True, "size": "8Mi"})
+    cluster.kubectl("delete", "statefulset", PAIR, "--cascade=orphan")
+    stage.upgrade()
+    for ordinal in (0, 1):
+        cluster.replace_pod(ordinal)
+    cluster.healthy()
+    passive = 1 - cluster.active()
+    cluster.until("heads are remembered", lambda: bool(_remembered(cluster, passive)), 120)
+    cluster.stop_store()
+    try:
+        before = _remembered(cluster, passive)
+        # Nothing can be read, so what the new pod knows is from the volume.
+        cluster.kubectl("delete", "pod", f"{PAIR}-{passive}")
+        cluster.until("the new pod remembers heads", lambda: bool(_remembered(cluster, passive)), 90)
+        after = _remembered(cluster, passive)
+    finally:
+        cluster.resume_store()
+    assert after == before, f"the new pod remembers {after[:100]!r}, not {before[:100]!r}"
+    cluster.ready()
+    cluster.healthy()
+    return "two claims; the new pod of the Passive knows the heads that the old one has seen"
+
+
 def uninstall(stage: Stage) -> str:
     """`helm uninstall` leaves what was made by hand, and the pod of `helm test`, as the docs say."""
     cluster = stage.cluster
@@ -123,6 +152,10 @@ def _revision(cluster: Cluster) -> int:
     return int(found[1])
 
 
+def _remembered(cluster: Cluster, ordinal: int) -> str:
+    return cluster.kubectl("exec", f"{PAIR}-{ordinal}", "--", "cat", _STATE, check=False).stdout
+
+
 def _patch_password(cluster: Cluster, encoded: str) -> None:
     cluster.kubectl("patch", "secret", "kafka-tandem", "-p", f'{{"data": {{"password": "{encoded}"}}}}')
 
@@ -146,6 +179,7 @@ UPGRADES: Final = (
     Step("rolling-update", "Upgrade by RollingUpdate", rolling_update),
 )
 ENDS: Final = (
+    Step("state-volume", "A volume for what instances remember", state_volume),
     Step("wrong-values", "Wrong values, and a wrong password", wrong_values),
     Step("uninstall", "Uninstall", uninstall),
 )

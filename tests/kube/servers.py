@@ -1,10 +1,12 @@
 """A broker (SASL_SSL with SCRAM for pods, plain for the tests) and an S3 server on the control plane's address.
 
-`python -m kube.servers FOLDER`, in the network namespace of the control plane; runs until SIGTERM.
+`python -m kube.servers FOLDER`, in the network namespace of the control plane; runs until SIGTERM. From SIGUSR1 to
+SIGUSR2 the S3 server stands still: connections stay, and nothing answers.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from pathlib import Path
@@ -64,8 +66,11 @@ def main(cache: Path) -> None:
         user = UserScramCredentialUpsertion(USER, secret, PASSWORD.encode())
         for done in admin.alter_user_scram_credentials([user]).values():
             done.result()
-        (folder / "ready").touch()
-        signal.pause()
+        signal.signal(signal.SIGUSR1, lambda *_: s3.suspend())
+        signal.signal(signal.SIGUSR2, lambda *_: s3.resume())
+        (folder / "ready").write_text(str(os.getpid()))
+        while True:
+            signal.pause()
     finally:
         kafka.stop()
         s3.stop()

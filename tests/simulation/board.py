@@ -41,6 +41,7 @@ class Coordination:
         self._identity = identity
         self._wake = wake
         self.caught_up = False
+        self.echoed_mono: float | None = None
         self._inbox: runtime.Queue[tuple[bytes, bool]] = runtime.Queue()
 
     @property
@@ -86,6 +87,8 @@ class Coordination:
                 self.caught_up = True
             data, live = self._inbox.get()
             message = decode(data)
+            if message.incarnation == self._identity.incarnation:
+                self.echoed_mono = self._network.now
             self._peers.note_message(message, heard_mono=self._network.now if live else None)
             if live and message.event is not CoordinationEvent.PROGRESS:
                 self._wake.set()

@@ -106,9 +106,11 @@ nothing of a pod is no reason to restart it.
 {{- if not $image.repository -}}
 {{- fail "image.repository: required; where you have pushed the image to, such as registry.example.org/tandem" -}}
 {{- end -}}
-{{- if $image.digest -}}
-{{- printf "%s@%s" $image.repository $image.digest -}}
+{{- $own := and (eq .component "instance") (or $image.instanceTag $image.instanceDigest) -}}
+{{- $digest := ternary $image.instanceDigest $image.digest (not (not $own)) -}}
+{{- if $digest -}}
+{{- printf "%s@%s" $image.repository $digest -}}
 {{- else -}}
-{{- printf "%s:%s" $image.repository (default .root.Chart.AppVersion $image.tag) -}}
+{{- printf "%s:%s" $image.repository (default .root.Chart.AppVersion (ternary $image.instanceTag $image.tag (not (not $own)))) -}}
 {{- end -}}
 {{- end -}}

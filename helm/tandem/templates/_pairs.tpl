@@ -87,6 +87,9 @@ templates take false, 0 and "" for not given.)
 {{- if lt (subf .settings.terminationGracePeriodSeconds $grace) 5.0 -}}
 {{- fail (printf "%s: terminationGracePeriodSeconds: %v is less than 5 s longer than config.shutdown.grace (%vs); raise it" .place .settings.terminationGracePeriodSeconds $grace) -}}
 {{- end -}}
+{{- if and .settings.stateVolume.enabled (or (default dict $config.state).dir (hasKey .settings.env "TANDEM_STATE__DIR")) -}}
+{{- fail (printf "%s: stateVolume.enabled: config.state.dir, or env.TANDEM_STATE__DIR, names a folder already; keep one of the two" .place) -}}
+{{- end -}}
 {{- $limit := get (default dict (default dict .settings.resources).limits) "memory" -}}
 {{- $budget := default "160MiB" (default dict $config.memory).budget -}}
 {{- $free := subf (include "tandem.bytes" (default "1Ei" $limit) | float64) (include "tandem.bytes" $budget | float64) -}}

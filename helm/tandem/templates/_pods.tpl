@@ -40,6 +40,11 @@ imagePullPolicy: {{ .root.Values.image.pullPolicy }}
 env:
   - name: TANDEM_CONFIG
     value: /etc/tandem/tandem.yaml
+  {{- with .stateFolder }}
+  # Not in the configuration, which jobs read too: they have no such volume.
+  - name: TANDEM_STATE__DIR
+    value: {{ . }}/heads
+  {{- end }}
   {{- range $name, $value := .settings.env }}
   - name: {{ $name }}
     value: {{ include "tandem.text" $value | quote }}
@@ -73,6 +78,10 @@ volumeMounts:
     readOnly: true
   - name: tmp
     mountPath: /tmp
+  {{- with .stateFolder }}
+  - name: state
+    mountPath: {{ . }}
+  {{- end }}
   {{- range $name, $_ := .settings.files }}
   - name: file-{{ $name }}
     mountPath: /run/secrets/tandem/{{ $name }}

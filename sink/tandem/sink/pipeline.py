@@ -290,6 +290,7 @@ class Pipeline:
             held_bytes=self._held,
             memory_budget=self._budget.bytes,
             waited_s=self._pressure.waited_s(now),
+            refused=None if self.drained else self._committer.trouble,
         )
 
     @property

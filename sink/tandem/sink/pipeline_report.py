@@ -48,3 +48,5 @@ class PipelineReport:
     """Bytes that all pipelines of the process may hold together."""
     waited_s: float = 0.0
     """Seconds in which nothing was fetched because the budget was full."""
+    refused: str | None = None
+    """Why records are not stored yet although that was tried; None while no attempt has failed."""

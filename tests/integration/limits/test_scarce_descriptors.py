@@ -33,11 +33,10 @@ def test_too_few_are_refused(new_pair: PairMaker) -> None:
     """With fewer than any instance takes it ends at once, with number, remedy and the code of a wrong set-up."""
     a = new_pair(["any"]).start("a", prelude=limited(40, 40))
     assert a.end() == USAGE
-    text = a.text()
-    assert "error: 40 files may be open" in text
-    assert "what to do: " in text
-    assert "ulimit" in text
-    assert "Traceback" not in text
+    last = a.ended_with()
+    assert last["error"].startswith("40 files may be open")
+    assert "ulimit" in last["remedy"]
+    assert "Traceback" not in a.text()
 
 
 def test_a_soft_limit_is_raised(new_pair: PairMaker) -> None:

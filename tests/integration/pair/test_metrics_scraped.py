@@ -110,7 +110,9 @@ def test_a_pair_is_scraped_through_thick_and_thin(
         alone = seen(pair, port_a, "a misses b", lambda found: found["tandem_peer_alive",] == 0)
         assert alone["tandem_topic_position_offsets", "1", topic] == 300
         assert time.time() - alone["tandem_store_read_timestamp_seconds",] > 2
+        seen(pair, port_a, "a is not ready any more", lambda found: found["tandem_ready",] == 0)
     finally:
         server.resume()
     seen(pair, port_a, "the store is read again", lambda found: found["tandem_store_failing",] == 0)
+    seen(pair, port_a, "a is ready again", lambda found: found["tandem_ready",] == 1)
     assert a.terminate() == 0

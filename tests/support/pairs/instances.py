@@ -104,6 +104,13 @@ class Instance:
             if event in line["event"] and all(line.get(key) == value for key, value in fields.items())
         ]
 
+    def ended_with(self) -> dict[str, Any]:
+        """Return the line of the error that ended it, with `error`, `code` and `remedy`: its last line."""
+        last = json.loads(self.text().splitlines()[-1])
+        assert last["event"] == "ended with an error", last
+        assert self.said("ended with an error") == [last]
+        return last  # type: ignore[no-any-return]
+
     @property
     def role(self) -> str:
         """The role it was last in, by its log."""

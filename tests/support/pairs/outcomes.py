@@ -49,14 +49,11 @@ def cleared(pair: Pair, number: int = 1) -> Generation | None:
 
 
 def assert_ends(instance: Instance, code: int, *words: str) -> None:
-    """The process ends with this exit code and one message that has all these words, and shows no traceback."""
+    """The process ends with this exit code and one error that has all these words, and shows no traceback."""
     assert instance.end() == code, instance.last_words()
-    text = instance.text()
-    begin = [at for at, line in enumerate(text.splitlines()) if line.startswith("error: ")]
-    assert len(begin) == 1, text
-    message = "\n".join(text.splitlines()[begin[0] :])
-    assert "what to do: " in message
-    assert [word for word in words if word not in message] == [], text
+    text, last = instance.text(), instance.ended_with()
+    assert last["remedy"], last
+    assert [word for word in words if word not in f"{last['error']} [{last['code']}]\n{last['remedy']}"] == [], text
     assert "Traceback" not in text
 
 

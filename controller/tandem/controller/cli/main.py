@@ -15,7 +15,6 @@ import io
 import logging
 import os
 import sys
-import traceback
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Annotated, Any, Final, NoReturn
@@ -341,7 +340,7 @@ def _lacking(what: ResourceShortage) -> int:
 
 def _trace(*, debug: bool) -> None:
     if debug:
-        sys.stderr.write(log.printable(log.redact(traceback.format_exc()), lines=True))
+        output.trace()
 
 
 def _abandon_stdout() -> int:

@@ -7,10 +7,11 @@ import shlex
 import socket
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from pydantic import SecretStr, ValidationError
 from pydantic_core import ErrorDetails
@@ -22,6 +23,7 @@ from tandem.controller.config.model import FROM_HOSTNAME, Config
 from tandem.controller.config.sources import KAFKA, Origin, Path, SourceKind, SourceSetting, ValueShape, dotted
 from tandem.sink.encryption import key_text
 from tandem.sink.process import sourced_secret
+from tandem.sink.process.log import Format
 from tandem.sink.process.sourced_secret import secret_text
 
 _KEY_FILES: Final = frozenset(
@@ -126,6 +128,16 @@ def read(
         raise _error(list(dict.fromkeys(problems)), remedy=remedy)
     origins = {dotted(setting.path): setting.origin for setting in (shown | merged).values()}
     return LoadedConfig(config=config, origins=origins, secret_files=tuple(_secret_files(path, shown.values())))
+
+
+def log_format(path: FilePath | None, environ: Mapping[str, str], overrides: Iterable[str] = ()) -> Format:
+    """Return `log.format` of a configuration that can't be loaded, as far as that key can be read; else `auto`."""
+    layers = [sources.from_environment(environ), sources.from_flags(overrides)]
+    with suppress(ConfigError):
+        layers[:0] = () if path is None else (sources.from_yaml(_read_text(path), str(path)),)
+    written = [setting.value for layer in layers for setting in layer.settings if setting.path == ("log", "format")]
+    formats: tuple[Format, ...] = get_args(Format)
+    return next((known for known in formats if [known] == written[-1:]), "auto")
 
 
 def open_to_others(loaded: LoadedConfig) -> Iterator[str]:

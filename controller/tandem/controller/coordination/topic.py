@@ -116,6 +116,7 @@ class CoordinationTopic:
         self._thread = threading.Thread(target=self._run, name="coordination", daemon=True)
         self._failing: str | None = None
         self._deaf = False
+        self._echoed_mono: float | None = None
         self._gone = threading.Event()
 
     def start(self, wake: threading.Event) -> None:
@@ -152,6 +153,11 @@ class CoordinationTopic:
     def failing(self) -> bool:
         """Whether the last publish failed, reading fails, or the records from before the start were never read."""
         return self._failing is not None or self._deaf or not self.caught_up
+
+    @property
+    def echoed_mono(self) -> float | None:
+        """When this process last read a message of its own, so publishing and reading both worked; None: never."""
+        return self._echoed_mono
 
     def publish(self, event: CoordinationEvent, *, at: int, **fields: Any) -> None:  # noqa: ANN401 (fields of the message)
         """Send a message without waiting; a failure is only logged: messages are hints.
@@ -291,6 +297,8 @@ class CoordinationTopic:
         if parsed is None:
             return
         now = time.monotonic()
+        if parsed.incarnation == self._identity.incarnation:
+            self._echoed_mono = now
         self._peers.note_message(parsed, heard_mono=now if live else None, appended_at=appended_at(message))
         wakes = live and parsed.event is not CoordinationEvent.PROGRESS and parsed.pair == self._identity.pair
         if self._wake is not None and wakes and self._wakes.take_token(now):

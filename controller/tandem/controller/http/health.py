@@ -48,7 +48,13 @@ def health_of(known: InstanceView) -> Health:
 
 def starting(pair: str, instance: str, incarnation: str) -> Health:
     """Return the health of a process that still waits for its store or its brokers: alive, not ready."""
-    state = InstanceState(pair=pair, instance=instance, incarnation=incarnation, reason="starting")
+    state = InstanceState(
+        pair=pair,
+        instance=instance,
+        incarnation=incarnation,
+        not_ready="it waits for store, brokers or coordination topic",
+        reason="starting",
+    )
     return Health(role=Role.PASSIVE, ticked_s=0.0, alive_within_s=1.0, state=state)
 
 
@@ -111,8 +117,9 @@ def serve(
                 there = ", ".join([*_CHECKS, "/status", *([] if metrics is None else ["/metrics"]), *more])
                 return HttpAnswer(body=f"there are {there}\n", status=HTTPStatus.NOT_FOUND)
             good = _CHECKS[path](health)
+            why = health.state.not_ready if path == "/readyz" else None
             return HttpAnswer(
-                body=f"{'yes' if good else 'no'}, role {health.role.value}\n",
+                body=f"{'yes' if good else 'no'}, role {health.role.value}{f': {why}' if why else ''}\n",
                 status=HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE,
             )
 

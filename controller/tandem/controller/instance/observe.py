@@ -13,6 +13,7 @@ from tandem.controller.decision.decide import Decision
 from tandem.controller.decision.observation import Observation, Role
 from tandem.controller.instance.execute import Executor
 from tandem.controller.instance.message_watch import MessageWatch
+from tandem.controller.instance.readiness import Readiness, Service
 from tandem.controller.instance.start import InstanceParts
 from tandem.controller.status.instance_view import InstanceView
 from tandem.controller.watch.guarded_cluster import as_guarded
@@ -46,7 +47,9 @@ class Observer:
             cluster=parts.cluster, interval_s=min(10.0, 2 * policy.heartbeat_s), groups_interval_s=None, meters=meters
         )
         self._topics: GuardedTopics | None = None
+        self._view: StoreView | None = None
         self.started_mono = time.monotonic()
+        self._readiness = Readiness(policy, started_mono=self.started_mono)
 
     def start(self) -> None:
         """Start to watch the store and the brokers."""
@@ -65,11 +68,18 @@ class Observer:
 
     def collect_views(self) -> StoreView | None:
         """Collect the watches' new results; return the newest view of the store, None before the first read."""
-        survey = self._surveyor.take_survey()
+        now, survey, view = time.monotonic(), self._surveyor.take_survey(), self._watch.view
         if survey is not None:
             self._topics = survey.found
+            self._readiness.note_answer(Service.BROKERS, now)
+        if view is not self._view:
+            self._view = view
+            self._readiness.note_answer(Service.STORE, now)
+        if (echoed_mono := self._parts.coordination.echoed_mono) is not None:
+            self._readiness.note_answer(Service.COORDINATION, echoed_mono)
+        self._readiness.judge(self._executor.runs.reports(), now)
         self._messages.follow_hints()
-        return self._watch.view
+        return view
 
     def observe(self, view: StoreView) -> Observation:
         """Return the observation of this tick."""
@@ -132,6 +142,7 @@ class Observer:
             topics=self._topics,
             brokers_trouble=self._surveyor.trouble,
             coordination_caught_up=parts.coordination.caught_up,
+            obstacle=self._readiness.obstacle,
             coordination_failing=parts.coordination.failing,
             reports=self._executor.runs.reports(),
             failing=self._executor.task_board.failing(),

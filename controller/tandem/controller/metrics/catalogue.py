@@ -88,7 +88,7 @@ SECTIONS: Final = (
         metrics=(
             _gauge("build_info", "Always 1; the release and what turns batches into objects.", "version", "transcoder"),
             _gauge("state", "1 for the state that the instance is in, 0 for the others.", "state"),
-            _gauge("ready", "Whether it knows its role and has read the coordination topic."),
+            _gauge("ready", "Whether it takes part in the pair, see docs/kubernetes.md."),
             _gauge("tick_age_seconds", "Time since the control loop last turned; about a second."),
             _gauge(
                 "malloc_allocated_bytes",

@@ -36,10 +36,11 @@ class PipelineStatus:
 class InstanceState:
     """One instance, as it sees itself. `reason` is that of its last decision.
 
-    `role` is None before the process has read store and brokers. `store`, `brokers` and `disagrees` say what is wrong,
-    None if nothing is; `rolled_back` are entries that were published and are not in the store. `lost_objects`: which
-    generations are kept because what covers them has lost objects. `keys_missing`: encryption keys that stored objects
-    need and the configuration does not name. `failing`: duties that fail again and again.
+    `role` is None before the process has read store and brokers; `not_ready` is why it is not `ready`. `store`,
+    `brokers` and `disagrees` say what is wrong, None if nothing is; `rolled_back` are entries that were published and
+    are not in the store. `lost_objects`: which generations are kept because what covers them has lost objects.
+    `keys_missing`: encryption keys that stored objects need and the configuration does not name. `failing`: duties
+    that fail again and again.
     `restored` are topics that a pattern matches and that are not backed up, because a restore created them.
     """
 
@@ -48,6 +49,7 @@ class InstanceState:
     incarnation: str
     role: Role | None = None
     ready: bool = False
+    not_ready: str | None = None
     reason: str | None = None
     store: str | None = None
     brokers: str | None = None
@@ -69,6 +71,7 @@ def instance_state(known: InstanceView) -> InstanceState:
         incarnation=known.identity.incarnation,
         role=known.role,
         ready=known.ready,
+        not_ready=known.not_ready,
         reason=known.reason,
         store=known.store_trouble,
         brokers=known.brokers_trouble,

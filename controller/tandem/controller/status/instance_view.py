@@ -46,7 +46,7 @@ class InstanceView:
     are duties that fail repeatedly, `uncovered` its own generations that are kept because a generation that covers them
     has lost objects; `vanished` are lost keys that sealed ones of its own have. `lost_heads` were published and are not
     in the store; `published_under` has, by generation, the other root under which they were published. `terms` are its
-    own, `dispute` is how the peer's differ.
+    own, `dispute` is how the peer's differ. `obstacle` is what keeps it from its work for more than `liveness.timeout`.
     """
 
     config: Config
@@ -65,6 +65,7 @@ class InstanceView:
     brokers_trouble: str | None = None
     coordination_caught_up: bool = False
     coordination_failing: bool = False
+    obstacle: str | None = None
     reports: Sequence[PipelineReport] = ()
     failing: tuple[str, ...] = ()
     uncovered: Mapping[int, CoverLostError] = field(default_factory=dict)
@@ -76,9 +77,18 @@ class InstanceView:
     transcoder: str | None = None
 
     @property
+    def not_ready(self) -> str | None:
+        """Why it takes no part in the pair now; None: it has begun to, and nothing has kept it from that for long."""
+        if self.reason is None:
+            return "it has not read store, brokers and coordination topic yet"
+        if not self.coordination_caught_up:
+            return "the coordination topic has not been read to its end"
+        return self.obstacle
+
+    @property
     def ready(self) -> bool:
-        """Whether it has made a decision, and has read the coordination topic to its end."""
-        return self.reason is not None and self.coordination_caught_up
+        """Whether it takes part in the pair."""
+        return self.not_ready is None
 
     @property
     def troubles(self) -> tuple[str, ...]:

@@ -64,6 +64,8 @@ class _Process:
     secrets: tuple[str, ...] = ()
     bound: Mapping[str, object] = {}
     handler: logging.Handler | None = None
+    only_json = False
+    unraisable: Callable[[sys.UnraisableHookArgs], object] | None = None
 
 
 def register_secrets(values: Iterable[str]) -> None:
@@ -171,6 +173,7 @@ def configure(*, level: str = "info", fmt: Format | Literal["short"] = "auto", s
     for name in _OURS:
         logging.getLogger(name).setLevel(own)
     _Process.handler = handler
+    _Process.only_json = False
     _Process.setup = LogSetup(level=level, fmt="short" if fmt == "short" else "console" if console else "json")
     logging.captureWarnings(capture=True)
     threading.excepthook = _thread_died
@@ -192,15 +195,24 @@ def configure_instance(*, level: str, fmt: Format) -> None:
     """Configure the log of `tandem run` and of its workers. Clients don't log: the pipeline reports their errors once.
 
     The clients of both Kafka and S3 write several lines a second while a broker or the store is unavailable. On a
-    terminal `auto` is short lines, unless all of `debug` is wanted.
+    terminal `auto` is short lines, unless all of `debug` is wanted. If the log is JSON, all of stderr is from now on:
+    `writes_only_json`.
     """
     short = fmt == "auto" and level != "debug" and sys.stderr.isatty()
     configure(level=level, fmt="short" if short else fmt)
+    _Process.only_json = _Process.setup is not None and _Process.setup.fmt == "json"
+    if _Process.only_json and _Process.unraisable is None:
+        _Process.unraisable, sys.unraisablehook = sys.unraisablehook, _log_unraisable
     if level != "debug":
         logging.getLogger("kafka").setLevel(logging.CRITICAL)
         stamina.instrumentation.set_on_retry_hooks([])
     else:
         logging.getLogger("stamina").setLevel(logging.NOTSET)
+
+
+def writes_only_json() -> bool:
+    """Return whether every line on stderr must be a JSON document, messages of the command line too."""
+    return _Process.only_json
 
 
 def count_retries(count: Callable[[], None]) -> None:
@@ -222,8 +234,11 @@ def reset() -> None:
     logging.getLogger().setLevel(logging.WARNING)
     logging.captureWarnings(capture=False)
     threading.excepthook = threading.__excepthook__
+    if _Process.unraisable is not None:
+        sys.unraisablehook = _Process.unraisable
     structlog.reset_defaults()
     _Process.secrets, _Process.bound, _Process.handler, _Process.setup = (), {}, None, None
+    _Process.only_json, _Process.unraisable = False, None
 
 
 class _Formatter(structlog.stdlib.ProcessorFormatter):
@@ -383,3 +398,9 @@ def _thread_died(args: threading.ExceptHookArgs) -> None:
     name = args.thread.name if args.thread else "?"
     error = (args.exc_type, args.exc_value, args.exc_traceback)
     structlog.get_logger("tandem.controller").critical("thread died", thread=name, exc_info=error)
+
+
+def _log_unraisable(args: sys.UnraisableHookArgs) -> None:
+    """Log an error that no code can handle, such as one of a finalizer, which Python prints as plain text otherwise."""
+    error = None if args.exc_value is None else (args.exc_type, args.exc_value, args.exc_traceback)
+    structlog.get_logger("tandem.controller").error("error ignored", where=args.err_msg, exc_info=error)

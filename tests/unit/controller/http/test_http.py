@@ -80,6 +80,16 @@ def test_probes(served: tuple[str, Picture], path: str, health: tuple[Role, bool
     assert role.value in text
 
 
+def test_what_keeps_it_from_being_ready_is_said(served: tuple[str, Picture]) -> None:
+    """To whoever asks by hand, and in the status document; no other probe repeats it."""
+    url, picture = served
+    state = replace(picture.health.state, ready=False, not_ready="the brokers have not answered for 75 s")
+    picture.health = replace(picture.health, state=state)
+    assert get(f"{url}/readyz") == (503, "no, role Passive: the brokers have not answered for 75 s\n")
+    assert get(f"{url}/livez") == (200, "yes, role Passive\n")
+    assert json.loads(get(f"{url}/status")[1])["notReady"] == "the brokers have not answered for 75 s"
+
+
 def test_status_is_json_and_other_paths_say_what_there_is(served: tuple[str, Picture]) -> None:
     """The status is a document like those of commands; a wrong path names the right ones."""
     url, picture = served

@@ -163,6 +163,8 @@ def test_probes_see_a_loop_that_turns(here: InstanceView) -> None:
     assert not health_of(replace(here, now_mono=160.0, ticked_mono=100.0)).alive
     assert not health_of(here).state.ready
     assert not health_of(replace(here, reason=None, coordination_caught_up=True)).state.ready
+    away = health_of(replace(here, coordination_caught_up=True, obstacle="no answer for 75 s")).state
+    assert (away.ready, away.not_ready) == (False, "no answer for 75 s")
     state = health_of(replace(here, reports=[REPORT], store=None, dispute="elsewhere")).state
     assert [(one.generation, one.lag_records, one.error) for one in state.pipelines] == [(1, 7, None)]
     assert (state.pause, state.disagrees, state.reason) == (None, "elsewhere", "nothing to do")

@@ -108,6 +108,14 @@ def read(
     return loaded
 
 
+def log_format(context: typer.Context, config: Path | None, overrides: Sequence[str] | None) -> log.Format:
+    """Return the `log.format` of a configuration that `read` refuses, as far as it can be known."""
+    from tandem.controller.config import loading  # noqa: PLC0415 - pydantic is not needed for --help
+
+    settings = (*invocation(context).overrides, *(overrides or ()))
+    return loading.log_format(_file(context, config, default=True), _environment(context), settings)
+
+
 def load(context: typer.Context, config: Path | None, overrides: Sequence[str] | None) -> Config:
     """Return the configuration like `read`, without the origins."""
     return read(context, config, overrides).config

@@ -3,7 +3,8 @@
 JSON and YAML documents carry `schemaVersion` and `kind`, so that scripts can rely on them; they are ASCII. Field names
 are in camelCase with full units (`ageSeconds`); keys that are data, such as topics, are not changed. On a terminal rich
 draws tables; one that is too narrow gets fewer columns, then folded texts, and in the end a block for each row.
-Elsewhere tables are plain aligned columns that are never truncated. NO_COLOR is honoured.
+Elsewhere tables are plain aligned columns that are never truncated. NO_COLOR is honoured. In a process whose log is
+JSON (`tandem run` without a terminal), notes, warnings and errors are log lines.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import shutil
 import sys
 import threading
+import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -22,6 +24,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TextIO
 from uuid import UUID
 
+import structlog
 import typer
 
 from tandem.backup_avro.chain.integers import utc_time
@@ -32,6 +35,7 @@ from tandem.sink.process.log import printable
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+_EVENTS = structlog.get_logger("tandem.controller")
 SCHEMA_VERSION: Final = 1
 _UNITS: Final = {"s": "Seconds", "ms": "Milliseconds"}
 _FOLDED: Final = 24
@@ -129,6 +133,9 @@ def status_line(text: str) -> None:
 
 def note(text: str) -> None:
     """Print a note for people on stderr."""
+    if log.writes_only_json():
+        _EVENTS.info(text)
+        return
     _print(printable(log.redact(text), lines=True), sys.stderr)
 
 
@@ -163,16 +170,33 @@ _PROGRESS: Final = _Progress()
 
 def warn(text: str) -> None:
     """Print a warning on stderr."""
+    if log.writes_only_json():
+        _EVENTS.warning(text)
+        return
     _print(_painted("warning:", "33", sys.stderr) + " " + printable(log.redact(text), lines=True), sys.stderr)
 
 
 def fail(message: str, *, code: str, remedy: str | None = None) -> None:
-    """Print an error and its remedy on stderr; the first line ends with the code in brackets, for scripts."""
+    """Print an error and its remedy on stderr; the first line ends with the code in brackets, for scripts.
+
+    As a log line it is critical, because it ends the process: `log.level` never leaves it out.
+    """
+    if log.writes_only_json():
+        _EVENTS.critical("ended with an error", error=message, code=code, remedy=remedy)
+        return
     first, *others = printable(log.redact(message), lines=True).split("\n")
     text = "\n".join([f"{first} [{code}]", *others])
     _print(_painted("error:", "31;1", sys.stderr) + " " + text, sys.stderr)
     if remedy:
         _print(_painted("what to do:", "1", sys.stderr) + " " + printable(log.redact(remedy), lines=True), sys.stderr)
+
+
+def trace() -> None:
+    """Print the traceback of the exception that is being handled on stderr, without secrets."""
+    if log.writes_only_json():
+        _EVENTS.critical("traceback", exc_info=True)
+        return
+    sys.stderr.write(printable(log.redact(traceback.format_exc()), lines=True))
 
 
 def camel(name: str) -> str:

@@ -7,13 +7,18 @@ import signal
 import threading
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
-from tandem.backup_avro.errors import ExitCode
-from tandem.controller.cli.options.invocation import ConfigOption, SetOption, load, named
+from tandem.backup_avro.errors import ConfigError, ExitCode
+from tandem.controller.cli.options.invocation import ConfigOption, SetOption, load, log_format, named
 from tandem.controller.cli.output.examples import examples
 from tandem.sink.process import log
+
+if TYPE_CHECKING:
+    from tandem.controller.config import Config
 
 app = typer.Typer()
 
@@ -37,7 +42,7 @@ def run(context: typer.Context, config: ConfigOption = None, overrides: SetOptio
     from tandem.controller.process import file_descriptors, memory_allocator  # noqa: PLC0415
 
     memory_allocator.set_up()
-    settings = load(context, config, overrides)
+    settings = _load_settings(context, config, overrides)
     incarnation = new_incarnation()
     log.configure_instance(level=settings.log.level, fmt=settings.log.format)
     log.bind(pair=settings.pair, instance=settings.require_instance(), incarnation=incarnation)
@@ -90,3 +95,15 @@ def run(context: typer.Context, config: ConfigOption = None, overrides: SetOptio
             return int(instance.run())
     except StoppedEarlyError:
         return int(ExitCode.OK)
+
+
+def _load_settings(context: typer.Context, config: Path | None, overrides: list[str] | None) -> Config:
+    """Return the configuration. Before an error in it is reported, the log gets its form, as far as that is known.
+
+    What collects the logs of pods expects one form of line, also from a pod that never started.
+    """
+    try:
+        return load(context, config, overrides)
+    except ConfigError:
+        log.configure_instance(level="info", fmt=log_format(context, config, overrides))
+        raise
