@@ -52,8 +52,9 @@ test-all: lint ## Lint, types, 1,000 simulated histories, all tests, application
 	@PYTHONPATH=tests $(BIN)/python -m readers
 	@$(MAKE) --no-print-directory docs
 
-store-test: setup ## The object stores' contract on versitygw, Azurite and fake-gcs-server too, and pairs on the latter two; needs npm and Go once, minutes
-	@$(BIN)/pytest tests/contract/test_object_store.py tests/contract/test_cloud_emulators.py -m "slow or not slow" $(PYTEST)
+store-test: setup ## The contract, races, a life of a pair and the demo on five stores, 20 minutes; writes docs/quality/stores.md; needs npm and Go once
+	@STORES_PAGE=1 $(BIN)/pytest tests/contract/test_object_store.py tests/contract/test_store_races.py \
+		tests/integration/pair/test_each_store.py -m "slow or not slow" $(PYTEST)
 
 coverage: setup ## Branch coverage of the pure core by its unit tests: 100 % or it fails
 	@$(BIN)/pytest tests/unit -n $(JOBS) --cov --cov-report=term-missing $(PYTEST)

@@ -25,8 +25,10 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from support.clusters.topics import TopicMaker
 from support.emulators.gcs_front import gcs_front
+from support.emulators.places import STORES, StorePlace, place_on
 from support.emulators.servers import Azurite, FakeGcs, VersityGw
 from support.pages import documents
+from support.pages.store_steps import StoreSteps
 from support.patience import answered
 from support.spread import spread
 
@@ -167,6 +169,21 @@ def gcs_url(servers: ExitStack, fake_gcs: FakeGcs) -> str:
 def versitygw(servers: ExitStack, tmp_path_factory: pytest.TempPathFactory) -> VersityGw:
     """A third S3 server."""
     return _started(servers, VersityGw(tmp_path_factory.mktemp("versitygw")))
+
+
+@pytest.fixture(params=STORES)
+def store_place(request: pytest.FixtureRequest, tmp_path: Path) -> StorePlace:
+    """A root of this test's own on each of the five stores in turn."""
+    return place_on(request.param, request.getfixturevalue, tmp_path)
+
+
+@pytest.fixture(scope="session")
+def store_steps() -> Iterator[StoreSteps]:
+    """How long each step took on each store; docs/quality/stores.md gets it with STORES_PAGE."""
+    steps = StoreSteps()
+    yield steps
+    if os.environ.get("STORES_PAGE"):
+        steps.write_page()
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from support.clusters.capped import FETCH, METADATA, CappedKafka
 from support.clusters.old_brokers import RELEASES, broker
 from support.clusters.topics import TopicMaker
 from support.pairs.instances import QUICK, Pair, PairMaker
+from support.pairs.outcomes import contents, write_mixed
 
 from tandem.backup_avro.errors import ExitCode
 from tandem.controller.sandbox.kafka import KafkaServer
@@ -79,22 +80,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., K
         one.stop()
 
 
-def _write(bootstrap: str, topic: str) -> None:
-    """Two partitions: tombstones, headers and a gap, and a transaction."""
-    plain = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
-    for number in range(300):
-        value = None if number % 50 == 49 else b"value-%d" % number
-        plain.produce(topic, partition=0, key=b"key-%d" % (number % 40), value=value, headers=[("n", b"%d" % number)])
-    assert plain.flush(60) == 0
-    atomic = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"{topic}-writer"})
-    atomic.init_transactions(60)
-    for wanted in (True, False, True):
-        atomic.begin_transaction()
-        for number in range(50):
-            atomic.produce(topic, partition=1, key=b"key-%d" % number, value=b"%r" % wanted, timestamp=1_000 + number)
-        (atomic.commit_transaction if wanted else atomic.abort_transaction)(60)
-
-
 def _commit(bootstrap: str, group: str, place: TopicPartition) -> None:
     consumer = _member(bootstrap, group)
     consumer.commit(offsets=[place], asynchronous=False)
@@ -126,11 +111,6 @@ def _member(bootstrap: str, group: str) -> Consumer:
     )
 
 
-def _contents(rows: list[Row]) -> list[tuple[object, ...]]:
-    """Return the records without where they are: a restore's own markers move them."""
-    return [(row.partition, row.timestamp, row.key, row.value, row.headers) for row in sorted(rows)]
-
-
 def _values(rows: list[Row]) -> dict[tuple[int, bytes | None], bytes]:
     """Return the newest value of each key; a key whose newest record is a tombstone has none."""
     newest = {(row.partition, row.key): row.value for row in sorted(rows)}
@@ -148,7 +128,7 @@ def _back_up_and_restore(
 ) -> tuple[str, Pair, Log]:
     """First backup, handover, restore of what the second one holds; return the topic, its pair and its log."""
     topic = make_topic(partitions=2, config=_UNCLEANED, bootstrap=kafka.bootstrap)
-    _write(kafka.bootstrap, topic)
+    write_mixed(kafka.bootstrap, topic)
     _commit(kafka.bootstrap, _readers(topic), TopicPartition(topic, 0, 123))
     log = consume(kafka.bootstrap, [topic])
     pair = new_pair([topic], kafka=kafka, **QUICK, groups={"interval": "1s"})
@@ -168,7 +148,7 @@ def _back_up_and_restore(
 
     _command(pair, "restore", "--suffix", ".restored", "-o", "json")
     again = consume(kafka.bootstrap, [f"{topic}.restored"])
-    assert _contents(again.rows) == _contents(log.rows)
+    assert contents(again.rows) == contents(log.rows)
     found.append("restore")
     return topic, pair, log
 
@@ -207,7 +187,7 @@ def test_a_release_of_kafka(
     _command(pair, "restore", "--suffix", ".swept", "-o", "json")
     left = consume(kafka.bootstrap, [f"{topic}.swept"])
     assert len(left.rows) < len(log.rows)
-    assert set(_contents(left.rows)) < set(_contents(log.rows))
+    assert set(contents(left.rows)) < set(contents(log.rows))
     assert _values(left.rows) == _values(log.rows)
     found[release].append("retention")
 

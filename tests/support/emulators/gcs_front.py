@@ -55,7 +55,10 @@ class _Front(Quiet, BaseHTTPRequestHandler):
 
     def do_PUT(self) -> None:
         bucket, name, _ = self._asked()
-        body = self.rfile.read(int(self.headers["Content-Length"]))
+        body = self.rfile.read(length := int(self.headers["Content-Length"]))
+        if len(body) < length:  # its client is gone; half an object is none
+            self.close_connection = True
+            return
         wanted = {"uploadType": "media", "name": name}
         if (match := self.headers["x-goog-if-generation-match"]) is not None:
             wanted["ifGenerationMatch"] = match

@@ -6,7 +6,7 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from support.backups.witness import Log, assert_same, consume, stored
+from support.backups.witness import Log, Row, assert_same, consume, stored
 from support.pairs.instances import Instance, Pair
 from tandem.backup_avro.chain.generation import Generation
 from tandem.controller.coordination.topic_reader import TopicReader
@@ -23,6 +23,27 @@ def write(bootstrap: str, topic: str, count: int) -> None:
     for number in range(count):
         producer.produce(topic, key=b"key-%d" % number, value=b"value")
     assert producer.flush(60) == 0
+
+
+def write_mixed(bootstrap: str, topic: str) -> None:
+    """Two partitions: tombstones, headers and a gap, and a transaction."""
+    plain = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    for number in range(300):
+        value = None if number % 50 == 49 else b"value-%d" % number
+        plain.produce(topic, partition=0, key=b"key-%d" % (number % 40), value=value, headers=[("n", b"%d" % number)])
+    assert plain.flush(60) == 0
+    atomic = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"{topic}-writer"})
+    atomic.init_transactions(60)
+    for wanted in (True, False, True):
+        atomic.begin_transaction()
+        for number in range(50):
+            atomic.produce(topic, partition=1, key=b"key-%d" % number, value=b"%r" % wanted, timestamp=1_000 + number)
+        (atomic.commit_transaction if wanted else atomic.abort_transaction)(60)
+
+
+def contents(rows: list[Row]) -> list[tuple[object, ...]]:
+    """Return the records without where they are: a restore's own markers move them."""
+    return [(row.partition, row.timestamp, row.key, row.value, row.headers) for row in sorted(rows)]
 
 
 def assert_all_stored(pair: Pair, bootstrap: str, topics: list[str]) -> Log:

@@ -8,7 +8,7 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,10 +19,10 @@ import yaml
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.errors import PermanentError, TimedOutError
 from tandem.backup_avro.json_fields import NOT_IN_JSON
+from tandem.controller.config.sources import OTHER_VARIABLES, PREFIX
 from tandem.controller.demo import airports
 from tandem.controller.demo.topic_contents import latest, read_topic
 from tandem.controller.demo.writer import DemoWriter, Ledger, Written
-from tandem.controller.sandbox.sandbox import Endpoints
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.contract.object_store import ObjectStore
@@ -39,6 +39,16 @@ _TOPIC_CONFIG = {
     "max.compaction.lag.ms": "2000",
     "delete.retention.ms": "60000",
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoServers:
+    """A broker, and a store: open for the story, and as `store:` for its processes, with secrets in `variables`."""
+
+    bootstrap_servers: str
+    store: ObjectStore
+    section: Mapping[str, Any]
+    variables: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -65,24 +75,16 @@ class DemoDocument:
 class DemoStory:
     """Runs the demo and prints each chapter with `say`. After `close`, every process that it started has ended."""
 
-    def __init__(
-        self,
-        *,
-        folder: Path,
-        endpoints: Endpoints,
-        store: ObjectStore,
-        say: Callable[[str], None],
-    ) -> None:
+    def __init__(self, *, folder: Path, servers: DemoServers, say: Callable[[str], None]) -> None:
         self._folder = folder
-        self._endpoints = endpoints
-        self._store = store
+        self._servers = servers
         self._say = say
-        self._admin = ClusterAdmin({"bootstrap.servers": endpoints.bootstrap_servers})
-        self._reader = ChainReader(store, PAIR)
+        self._admin = ClusterAdmin({"bootstrap.servers": servers.bootstrap_servers})
+        self._reader = ChainReader(servers.store, PAIR)
         self._config = folder / "tandem.yaml"
         self._instances: dict[str, subprocess.Popen[bytes]] = {}
         self._ledger = Ledger()
-        self._writer = DemoWriter(endpoints.bootstrap_servers, TOPIC, self._ledger)
+        self._writer = DemoWriter(servers.bootstrap_servers, TOPIC, self._ledger)
         self._chapter = 0
         self.figures = DemoDocument()
 
@@ -142,7 +144,7 @@ class DemoStory:
         size = sum(item.bytes for item in state.objects.values())
         self._print_line(
             f"a is Active: generation 1 is COMPLETE, {records:,} records in {len(state.objects)} objects, "
-            f"{size / 1e6:.1f} MB in S3"
+            f"{size / 1e6:.1f} MB in the store"
         )
 
     def _hand_over(self) -> None:
@@ -172,7 +174,7 @@ class DemoStory:
         self._wait("the backup holds what was written up to now", lambda: self._covered(marked))
         document = json.loads(self._tandem("restore", "--to", RESTORED, "--yes", "-o", "json", quiet=True))
         self._ends = _ends(document)
-        self._restored = read_topic(self._endpoints.bootstrap_servers, RESTORED)
+        self._restored = read_topic(self._servers.bootstrap_servers, RESTORED)
         self.figures.records_restored = len(self._restored)
         self._print_line(f"{len(self._restored):,} records are in `{RESTORED}`, the writer never stopped")
 
@@ -211,13 +213,8 @@ class DemoStory:
         return {
             "pair": PAIR,
             "topics": {"include": [TOPIC]},
-            "kafka": {"bootstrap.servers": self._endpoints.bootstrap_servers},
-            "store": {
-                "root": f"s3://{self._endpoints.bucket}/demo",
-                "endpoint_url": self._endpoints.s3_endpoint_url,
-                "region": self._endpoints.region,
-                "addressing_style": "path",
-            },
+            "kafka": {"bootstrap.servers": self._servers.bootstrap_servers},
+            "store": dict(self._servers.section),
             "coordination": {"replication_factor": 1, "heartbeat_interval": "1s"},
             "flush": {"interval": "2s"},
             "liveness": {"timeout": "10s"},
@@ -226,11 +223,11 @@ class DemoStory:
         }
 
     def _environment(self) -> dict[str, str]:
-        return os.environ | {
-            "AWS_ACCESS_KEY_ID": self._endpoints.access_key,
-            "AWS_SECRET_ACCESS_KEY": self._endpoints.secret_key,
-            "TANDEM_CONFIG": str(self._config),
+        # A variable that is set for a pair of the user's own would send the demo to that pair's cluster and store.
+        kept = {
+            name: value for name, value in os.environ.items() if not name.startswith(PREFIX) or name in OTHER_VARIABLES
         }
+        return {**kept, **self._servers.variables, "TANDEM_CONFIG": str(self._config)}
 
     def _start(self, name: str) -> None:
         log = (self._folder / f"{name}.log").open("ab")
@@ -289,7 +286,7 @@ class DemoStory:
         return any(state.number == number and state.complete for state in self._reader.refresh())
 
     def _objects_of(self, instance: str) -> list[str]:
-        return [info.key for info in self._store.list(f"{layout.check_name(PAIR, 'pair')}/{instance}/")]
+        return [info.key for info in self._servers.store.list(f"{layout.check_name(PAIR, 'pair')}/{instance}/")]
 
     def _covered(self, count: int) -> bool:
         wanted: dict[int, int] = {}
@@ -304,7 +301,7 @@ class DemoStory:
 
         def compacted() -> bool:
             nonlocal total
-            total = len(read_topic(self._endpoints.bootstrap_servers, TOPIC))
+            total = len(read_topic(self._servers.bootstrap_servers, TOPIC))
             return total < before * 0.97
 
         self._wait("the cleaner has removed superseded records", compacted)
@@ -312,7 +309,7 @@ class DemoStory:
 
     def _check_source(self) -> None:
         """Compare the writer's ledger with the live topic, so that the later comparison rests on the broker's data."""
-        live = latest(read_topic(self._endpoints.bootstrap_servers, TOPIC))
+        live = latest(read_topic(self._servers.bootstrap_servers, TOPIC))
         account = self._ledger.latest()
         wrong = sum(slot not in account or _fields(account[slot]) != _fields(record) for slot, record in live.items())
         lost = sum(record.value is not None and slot not in live for slot, record in account.items())
@@ -338,9 +335,9 @@ _TANDEM = (sys.executable, "-c", "import sys; from tandem.controller.cli.main im
 
 
 @contextmanager
-def telling(folder: Path, endpoints: Endpoints, store: ObjectStore, say: Callable[[str], None]) -> Iterator[DemoStory]:
+def telling(folder: Path, servers: DemoServers, say: Callable[[str], None]) -> Iterator[DemoStory]:
     """Yield a Story and close it when the block ends, also by an exception."""
-    story = DemoStory(folder=folder, endpoints=endpoints, store=store, say=say)
+    story = DemoStory(folder=folder, servers=servers, say=say)
     try:
         yield story
     finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -31,7 +31,7 @@ def demo(
     Starts a broker and an S3 server of its own on loopback, two instances and Spark, and stops them at the end. Exit
     code 3 if the restored topic differs from the source.
     """
-    from tandem.controller.demo.story import telling  # noqa: PLC0415 (Kafka and S3 are slow to import)
+    from tandem.controller.demo.story import DemoServers, telling  # noqa: PLC0415 (Kafka and S3 are slow to import)
     from tandem.sink.store import StoreAccess, open_store  # noqa: PLC0415
 
     began = time.monotonic()
@@ -40,17 +40,20 @@ def demo(
     sandbox = Sandbox(folder, attached=not keep, say=lambda text: output.note(f"   {text}"))
     try:
         endpoints = sandbox.up()
-        store = open_store(
-            f"s3://{endpoints.bucket}/demo",
-            StoreAccess(
-                endpoint_url=endpoints.s3_endpoint_url,
-                region=endpoints.region,
-                addressing_style="path",
-                access_key_id=endpoints.access_key,
-                secret_access_key=endpoints.secret_key,
-            ),
+        root = f"s3://{endpoints.bucket}/demo"
+        access: dict[str, Any] = {
+            "endpoint_url": endpoints.s3_endpoint_url,
+            "region": endpoints.region,
+            "addressing_style": "path",
+        }
+        secrets: dict[str, Any] = {"access_key_id": endpoints.access_key, "secret_access_key": endpoints.secret_key}
+        servers = DemoServers(
+            bootstrap_servers=endpoints.bootstrap_servers,
+            store=open_store(root, StoreAccess(**access, **secrets)),
+            section={"root": root, **access},
+            variables={f"TANDEM_STORE__{key.upper()}": secret for key, secret in secrets.items()},
         )
-        with telling(folder.resolve(), endpoints, store, output.note) as story:
+        with telling(folder.resolve(), servers, output.note) as story:
             figures = story.run()
     finally:
         if not keep:

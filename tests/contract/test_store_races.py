@@ -1,4 +1,4 @@
-"""Writers that are killed and writers that race, as processes, on Azurite and fake-gcs-server; and a bare emulator."""
+"""Writers that race and writers that are killed, as processes, on each store of `make store-test`; killed emulators."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
-from support.emulators.servers import BUCKET, Azurite, FakeGcs, azure_settings, gcs_settings
+from support.emulators.places import StorePlace, place_on
+from support.emulators.servers import BUCKET, Azurite, FakeGcs, VersityGw, gcs_settings
+from support.pages.store_steps import StoreSteps
 
 from tandem.sink.store import ObjectStore, PutResult, StoreAccess, StoreRejectedError
 from tandem.sink.store.open_store import open_adapter
@@ -40,46 +41,13 @@ with open(notes, "a") as file:
 """
 
 
-@pytest.fixture(params=["az", "gs"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, dict[str, Any]]:
-    """A root of this test's own on one of the emulators, and its settings."""
-    if request.param == "az":
-        settings = azure_settings(request.getfixturevalue("azurite"))
-    else:
-        settings = gcs_settings(request.getfixturevalue("gcs_url"), tmp_path)
-    return f"{request.param}://{BUCKET}/{tmp_path.name}", settings
-
-
 def test_of_processes_that_race_one_creates_and_killed_ones_leave_nothing_half(
-    place: tuple[str, dict[str, Any]], tmp_path: Path
+    store_place: StorePlace, store_steps: StoreSteps, tmp_path: Path
 ) -> None:
     """Every object is whole and of one writer, nobody else was told that it created it, also if two die by kill -9."""
-    root, settings = place
-    store = open_adapter(root, StoreAccess(**settings))
-    gate = tmp_path / "gate"
-    writers = [
-        subprocess.Popen(
-            [sys.executable, "-c", _WRITER, json.dumps([root, settings, me, KEYS, SIZE, notes, str(gate)])]
-        )
-        for me in range(WRITERS)
-        for notes in [str(tmp_path / f"{me}.txt")]
-    ]
-    deadline = time.monotonic() + 60
-    while len(list(tmp_path.glob("gate-*"))) < WRITERS and time.monotonic() < deadline:
-        time.sleep(0.01)
-    gate.touch()
-    for victim, begun in ((0, 3), (1, KEYS // 3)):
-        while _count(store) < begun and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert writers[victim].poll() is None, "it was through before it could be killed"
-        writers[victim].kill()
-    assert [writer.wait(60) for writer in writers] == [-9, -9, 0, 0, 0]
-
-    notes = {
-        me: {int(line) for line in file.read_text().split("\n")[:-1]}
-        for me in range(WRITERS)
-        if (file := tmp_path / f"{me}.txt").exists()
-    }
+    store = store_place.open()
+    with store_steps.step(store_place.name, "race, kill -9"):
+        notes = _race(store_place, store, tmp_path)
     assert max(Counter(number for created in notes.values() for number in created).values()) == 1
     assert len({me for me, created in notes.items() if created}) > 1, "nobody raced"
     for number in range(KEYS):
@@ -92,17 +60,45 @@ def test_of_processes_that_race_one_creates_and_killed_ones_leave_nothing_half(
     assert _count(store) == KEYS
 
 
+def _race(place: StorePlace, store: ObjectStore, folder: Path) -> dict[int, set[int]]:
+    """Let all writers put all keys at once, kill two of them; return which keys each noted as created."""
+    gate = folder / "gate"
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-c", _WRITER, json.dumps([place.root, place.settings, me, KEYS, SIZE, notes, str(gate)])]
+        )
+        for me in range(WRITERS)
+        for notes in [str(folder / f"{me}.txt")]
+    ]
+    deadline = time.monotonic() + 180
+    while len(list(folder.glob("gate-*"))) < WRITERS and time.monotonic() < deadline:
+        time.sleep(0.01)
+    gate.touch()
+    for victim, begun in ((0, 3), (1, KEYS // 3)):
+        while _count(store) < begun and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert writers[victim].poll() is None, "it was through before it could be killed"
+        writers[victim].kill()
+    assert [writer.wait(180) for writer in writers] == [-9, -9, 0, 0, 0]
+
+    return {
+        me: {int(line) for line in file.read_text().split("\n")[:-1]}
+        for me in range(WRITERS)
+        if (file := folder / f"{me}.txt").exists()
+    }
+
+
 def _count(store: ObjectStore) -> int:
     return sum(1 for _ in store.list("race/"))
 
 
+@pytest.mark.parametrize("name", ["versitygw", "azurite", "fake_gcs"])
 def test_a_server_that_is_killed_has_what_it_confirmed(
-    place: tuple[str, dict[str, Any]], request: pytest.FixtureRequest
+    name: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     """And its names stay taken."""
-    root, settings = place
-    store = open_adapter(root, StoreAccess(**settings))
-    server: Azurite | FakeGcs = request.getfixturevalue("azurite" if root.startswith("az") else "fake_gcs")
+    store = place_on(name.removeprefix("fake_"), request.getfixturevalue, tmp_path).open()
+    server: Azurite | FakeGcs | VersityGw = request.getfixturevalue(name)
     assert store.put_if_absent("kept", b"first") is PutResult.CREATED
     if isinstance(server, Azurite):
         time.sleep(6)  # the emulator writes its index every five seconds; Azure itself answers when it is safe
