@@ -87,7 +87,7 @@ def _tables(happenings: tuple[HistoryEvent, ...], *, commits: bool) -> Iterator[
         columns=("time", "generation", "entry", "event", "instance", "process", *figures, "reason"),
         rows=[_row(one, commits=commits) for one in happenings],
         right=frozenset({"generation", "entry", *figures}),
-        extra=("process", "positions", "objects", "entry"),
+        extra=("process", *(("positions", "objects") if commits else ()), "entry"),
     )
 
 

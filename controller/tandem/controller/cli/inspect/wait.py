@@ -66,7 +66,7 @@ def wait(
     pair: PairOption = None,
     output_: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    r"""Wait until the pair is as it should be.
+    """Wait until the pair is as it should be.
 
     \b
     complete            a complete, untainted backup can be restored
@@ -78,7 +78,7 @@ def wait(
     steady and role=… ask the brokers too; for the others the store is enough, and --root with --pair instead of a
     configuration. Exit code 0 as soon as all of it holds, 4 if --timeout was over first: then what is missing is said.
     A store that stops to answer meanwhile is waited for; one that never answered is an error.
-    """
+    """  # noqa: D301 - click wants the character, and leaves the lines below it as they are
     from tandem.controller.local_state.remembered_heads import remembered_heads  # noqa: PLC0415 - Kafka and S3 are slow to import
     from tandem.controller.status.outside_view import view_pair  # noqa: PLC0415 - likewise
     from tandem.controller.status.overview import overview  # noqa: PLC0415 - likewise

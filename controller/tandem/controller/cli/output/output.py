@@ -61,7 +61,8 @@ WideOption = Annotated[
 class Table:
     """Rows of cells under `columns`; cells are converted by `str`, None is `-`. `right` names right-aligned columns.
 
-    `extra` names columns that a terminal leaves out, from the first of them on, until the table fits.
+    `extra` names columns that a terminal leaves out, from the first of them on, until the table fits. ValueError if it
+    names one that is not there: a wide terminal would not show the mistake.
     """
 
     columns: Sequence[str]
@@ -69,6 +70,11 @@ class Table:
     title: str | None = None
     right: frozenset[str] = frozenset()
     extra: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        """Look at the names of extra columns."""
+        if absent := set(self.extra) - set(self.columns):
+            raise ValueError(f"extra columns that the table lacks: {sorted(absent)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
