@@ -274,7 +274,7 @@ WRONG = [
     ("status --set nonsense", "must look like key.path=value"),
     ("status --set store.root=", "store.root"),
     ("status --s3-only", "does not exist"),
-    ("run --set instance=", "instance"),
+    ("run --set log.format=console --set instance=", "instance"),
     ("config show -o toml", "is not one of 'table', 'json', 'yaml'"),
 ]
 
