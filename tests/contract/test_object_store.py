@@ -534,7 +534,7 @@ def test_the_data_of_any_topic_has_a_place(store: ObjectStore, length: int) -> N
     """Kafka takes topic names of 249 letters, file systems and servers on them 255 bytes between two slashes."""
     place = {"topic": "t" * length, "partition": 12, "first": 0, "last": 9}
     keys = [
-        make("shop", "a", 7, nonce=layout.marked("0" * 16, "a" * 7), **place)
+        make(("shop", "a", 7), nonce=layout.marked("0" * 16, "a" * 7), **place)
         for make in (layout.data_key, layout.swept_key)
     ]
     put_all(store, keys)
