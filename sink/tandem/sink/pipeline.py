@@ -26,7 +26,7 @@ from tandem.sink.encryption.key_ring import keys_of
 from tandem.sink.encryption.record_keys import RecordKeys
 from tandem.sink.kafka.cluster.guarded_topics import DELETE_RETENTION, ClusterView, expires, tombstone_guarantee_s
 from tandem.sink.kafka.events import TopicPartition
-from tandem.sink.pipeline_report import Phase, PipelineReport
+from tandem.sink.pipeline_report import Phase, PipelineReport, StoringState
 from tandem.sink.process import clock
 from tandem.sink.process.memory_budget import MemoryBudget
 from tandem.sink.process.meters import NOBODY, Meters
@@ -254,6 +254,12 @@ class Pipeline:
         """Objects of the generation that merging found to be missing or damaged."""
         return self._merger.lost_objects
 
+    @property
+    def storing(self) -> StoringState:
+        """Whether records get stored. Unlike `report` it looks at no partition, so it may be asked at each tick."""
+        failing = self.error is not None or (not self.drained and self._committer.trouble is not None)
+        return StoringState(self._last_commit, failing)
+
     def report(self) -> PipelineReport:
         """Return the current state and figures. Thread-safe."""
         progress_of = list(self._context.progress_of.values())
@@ -290,7 +296,6 @@ class Pipeline:
             held_bytes=self._held,
             memory_budget=self._budget.bytes,
             waited_s=self._pressure.waited_s(now),
-            refused=None if self.drained else self._committer.trouble,
         )
 
     @property

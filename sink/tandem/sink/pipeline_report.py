@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from tandem.sink.kafka.events import TopicPartition
 
@@ -17,6 +18,13 @@ class Phase(StrEnum):
     DRAINING = "draining"
     DRAINED = "drained"
     FAILED = "failed"
+
+
+class StoringState(NamedTuple):
+    """Whether a pipeline gets its records stored: the monotonic time of its last commit, and whether it fails to."""
+
+    last_commit: float | None
+    failing: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,5 +56,3 @@ class PipelineReport:
     """Bytes that all pipelines of the process may hold together."""
     waited_s: float = 0.0
     """Seconds in which nothing was fetched because the budget was full."""
-    refused: str | None = None
-    """Why records are not stored yet although that was tried; None while no attempt has failed."""

@@ -146,6 +146,7 @@ class Bench:
     workers: RangeWorkers | None = None
     meters: Meters = NOBODY
     copies: tuple[Generation, ...] = ()
+    committed: Callable[[], None] = lambda: None
 
     def claim(self) -> ChainWriter:
         who = Identity(pair=PAIR, instance="a", incarnation="a-1", cluster_id=CLUSTER)
@@ -163,6 +164,7 @@ class Bench:
                 policy=self.policy,
                 abort=self.abort,
                 workers=self.workers,
+                committed=self.committed,
                 copies=lambda: self.copies,
                 meters=self.meters,
             ),

@@ -286,9 +286,11 @@ def test_an_entry_that_is_refused_is_told_of(bench: Bench) -> None:
     bench.log.append(7)
     until(lambda: pipeline.report().trouble)
     assert pipeline.report().trouble == ("what was read is not stored yet: 503 SlowDown",)
+    assert pipeline.storing.failing
     refusing.clear()
     bench.until(through(8), 20.0)
     bench.until(lambda _: pipeline.report().trouble == ())
+    assert not pipeline.storing.failing
 
 
 def test_a_moved_leader_starts_the_base_again(bench: Bench) -> None:
@@ -576,6 +578,7 @@ def test_a_failure_is_told_when_nothing_is_under_way_any_more(bench: Bench) -> N
     hold.set()
     assert pipeline.join(5.0)
     assert pipeline.report().phase is Phase.FAILED
+    assert pipeline.storing.failing
     assert bench.stored(bench.chain()) == list(range(4))
 
 
@@ -652,20 +655,8 @@ def test_trouble_with_a_partition_is_over_when_it_is_at_head(bench: Bench, lane:
 def test_every_commit_is_told(bench: Bench) -> None:
     """Who waits for the chain to cover another one looks when there is something new to see."""
     told: list[int] = []
-    pipeline = Pipeline(
-        bench.claim(),
-        PipelineParts(
-            store=bench.store,
-            cluster=bench.cluster,
-            open_source=bench.log.open,
-            transcoder=ReferenceTranscoder(),
-            policy=bench.policy,
-            abort=bench.abort,
-            committed=lambda: told.append(bench.chain().seq),
-        ),
-    )
-    bench.started.append(pipeline)
-    pipeline.start()
+    bench.committed = lambda: told.append(bench.chain().seq)
+    bench.start()
     bench.log.append(*range(3))
     state = bench.until(through(3))
     bench.until(lambda _: told and max(told) >= state.seq)

@@ -77,7 +77,7 @@ class Observer:
             self._readiness.note_answer(Service.STORE, now)
         if (echoed_mono := self._parts.coordination.echoed_mono) is not None:
             self._readiness.note_answer(Service.COORDINATION, echoed_mono)
-        self._readiness.judge(self._executor.runs.reports(), now)
+        self._readiness.judge(self._executor.runs.storing(), now)
         self._messages.follow_hints()
         return view
 

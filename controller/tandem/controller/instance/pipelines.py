@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tandem.controller.decision.observation import PipelineState
 from tandem.sink.pipeline import Pipeline, PipelineParts
-from tandem.sink.pipeline_report import Phase, PipelineReport
+from tandem.sink.pipeline_report import Phase, PipelineReport, StoringState
 from tandem.sink.process.memory_budget import MemoryBudget
 from tandem.sink.read.progress.reading_progress import PartitionReading
 from tandem.sink.store.chain.chain_writer import ChainWriter, HolderLostError
@@ -90,6 +90,10 @@ class PipelineRuns:
     def states(self) -> dict[int, PipelineState]:
         """Return the state of each pipeline by generation, as decisions need it."""
         return {number: self._state(run) for number, run in list(self._runs.items())}
+
+    def storing(self) -> list[StoringState]:
+        """Return for each pipeline whether its records get stored."""
+        return [run.pipeline.storing for run in list(self._runs.values())]
 
     def reports(self) -> list[PipelineReport]:
         """Return the reports of all pipelines, ascending by generation."""

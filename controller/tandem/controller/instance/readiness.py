@@ -12,7 +12,7 @@ from enum import StrEnum
 import structlog
 
 from tandem.controller.decision.observation import Policy
-from tandem.sink.pipeline_report import PipelineReport
+from tandem.sink.pipeline_report import StoringState
 
 _LOG = structlog.get_logger()
 
@@ -48,9 +48,9 @@ class Readiness:
         """Note that a service answered."""
         self._reached[service] = max(self._reached[service], mono)
 
-    def judge(self, reports: Iterable[PipelineReport], now_mono: float) -> None:
-        """Set `obstacle`, and log when it comes and goes. `reports` are those of the pipelines now."""
-        self._note_commits(reports, now_mono)
+    def judge(self, pipelines: Iterable[StoringState], now_mono: float) -> None:
+        """Set `obstacle`, and log when it comes and goes. `pipelines` are the present ones."""
+        self._note_commits(pipelines, now_mono)
         silent_s = {service.value: now_mono - answered for service, answered in self._reached.items()}
         silent_s[_UNSTORED] = self._refused_mono - self._stored_mono
         before, self.obstacle = self.obstacle, "; ".join(
@@ -61,12 +61,12 @@ class Readiness:
         elif before is not None and self.obstacle is None:
             _LOG.info("ready again")
 
-    def _note_commits(self, reports: Iterable[PipelineReport], now_mono: float) -> None:
+    def _note_commits(self, pipelines: Iterable[StoringState], now_mono: float) -> None:
         """Note commits, and attempts that failed. One topic that the store refuses is none while others are stored."""
         failing = False
-        for report in reports:
-            failing = failing or report.refused is not None or report.error is not None
-            self._stored_mono = max(self._stored_mono, report.last_commit or -math.inf)
+        for pipeline in pipelines:
+            failing = failing or pipeline.failing
+            self._stored_mono = max(self._stored_mono, pipeline.last_commit or -math.inf)
         if failing:
             self._refused_mono = now_mono
         elif now_mono - self._refused_mono > self._forgotten_after_s:

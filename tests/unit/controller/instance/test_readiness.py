@@ -3,43 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 import pytest
 import structlog
 from support.pairs.sights import POLICY
 
 from tandem.controller.instance.readiness import Readiness, Service
-from tandem.sink.pipeline_report import Phase, PipelineReport
+from tandem.sink.pipeline_report import StoringState
 
 BOUND_S = POLICY.liveness_timeout_s
-REPORT = PipelineReport(
-    generation=1,
-    phase=Phase.READING,
-    partitions=1,
-    base_remaining=0,
-    lag_records=0,
-    records=1,
-    bytes=1,
-    commits=1,
-    last_commit=None,
-    trouble=(),
-    held=(),
-    error=None,
-)
-REFUSED = replace(REPORT, refused="403")
-FAILED = replace(REPORT, phase=Phase.FAILED, error=PermissionError("403"))
+STORING = StoringState(last_commit=None, failing=False)
+FAILING = StoringState(last_commit=None, failing=True)
 
 
 def tick(
-    readiness: Readiness, upto_s: int, reports: Iterable[PipelineReport] = (), *, after_s: int = 0, mute: str = ""
+    readiness: Readiness, upto_s: int, pipelines: Iterable[StoringState] = (), *, after_s: int = 0, mute: str = ""
 ) -> None:
     """One tick a second; every service but `mute` answers."""
     for second in range(after_s + 1, upto_s + 1):
         for service in Service:
             if service.name != mute:
                 readiness.note_answer(service, second)
-        readiness.judge(reports, second)
+        readiness.judge(pipelines, second)
 
 
 @pytest.mark.parametrize("service", Service)
@@ -60,12 +45,12 @@ def test_a_service_that_does_not_answer_takes_readiness_until_it_does(service: S
 def test_commits_that_the_store_refuses_count_from_the_first_failure() -> None:
     """Hours without a commit are normal while the topics get no records; the next commit ends it."""
     readiness = Readiness(POLICY, started_mono=0)
-    tick(readiness, 3600, [REPORT])
-    tick(readiness, 3600 + round(BOUND_S), [REFUSED], after_s=3600)
+    tick(readiness, 3600, [STORING])
+    tick(readiness, 3600 + round(BOUND_S), [FAILING], after_s=3600)
     assert readiness.obstacle is None
-    tick(readiness, 3700, [REFUSED], after_s=3600 + round(BOUND_S))
+    tick(readiness, 3700, [FAILING], after_s=3600 + round(BOUND_S))
     assert readiness.obstacle == "the store has taken nothing of what was read for 100 s"
-    tick(readiness, 3701, [replace(REPORT, last_commit=3700.5)], after_s=3700)
+    tick(readiness, 3701, [STORING._replace(last_commit=3700.5)], after_s=3700)
     assert readiness.obstacle is None
 
 
@@ -73,13 +58,13 @@ def test_a_pipeline_that_fails_again_and_again_is_no_recovery() -> None:
     """It is started anew after each failure, and reads for a flush interval until the store refuses its commit."""
     readiness = Readiness(POLICY, started_mono=0)
     at = 100
-    tick(readiness, at, [REPORT])
+    tick(readiness, at, [STORING])
     for _ in range(3):
-        tick(readiness, at + 5, [FAILED], after_s=at)
-        tick(readiness, at + 65, [REPORT], after_s=at + 5)
+        tick(readiness, at + 5, [FAILING], after_s=at)
+        tick(readiness, at + 65, [STORING], after_s=at + 5)
         at += 65
     assert readiness.obstacle is not None
-    tick(readiness, at + 300, [REPORT], after_s=at)
+    tick(readiness, at + 300, [STORING], after_s=at)
     assert readiness.obstacle is None, "nothing has failed for long, and there is nothing to commit"
 
 
@@ -88,15 +73,15 @@ def test_one_topic_that_the_store_refuses_is_no_obstacle_while_others_are_stored
     """It is set aside and reported; the instance does its work."""
     readiness = Readiness(POLICY, started_mono=0)
     for second in range(1, 300):
-        tick(readiness, second, [replace(REFUSED, last_commit=second - second % every_s)], after_s=second - 1)
+        tick(readiness, second, [FAILING._replace(last_commit=second - second % every_s)], after_s=second - 1)
         assert readiness.obstacle is None
 
 
 def test_a_pipeline_that_failed_once_takes_no_readiness() -> None:
     """A fenced or spoilt generation is replaced by the next one."""
     readiness = Readiness(POLICY, started_mono=0)
-    tick(readiness, 100, [REPORT])
-    tick(readiness, 105, [FAILED], after_s=100)
+    tick(readiness, 100, [STORING])
+    tick(readiness, 105, [FAILING], after_s=100)
     for second in range(106, 500):
         tick(readiness, second, [], after_s=second - 1)
         assert readiness.obstacle is None
