@@ -347,10 +347,18 @@ class Rules:
 
     # --- the rules ----------------------------------------------------------------------------------------------------
 
-    def _obstacles(self, number: int, mine: Gen, others: tuple[Gen | None, ...], alive: tuple[bool, ...]) -> bool:
-        """Whether anything keeps `mine` from COMPLETE (`completion.obstacles`)."""
+    def _obstacles(
+        self,
+        number: int,
+        mine: Gen,
+        others: tuple[Gen | None, ...],
+        alive: tuple[bool, ...],
+        before: tuple[Gen | None, ...] = (),
+    ) -> bool:
+        """Whether anything keeps `mine` from COMPLETE (`completion.obstacles`), by what others had `before`."""
+        earlier = {g.number: g.positions for g in self.all(before) if g.complete}
         found = [g for g in self.all(others) if g.number != number + 1]
-        return bool(completion.obstacles(self.thaw(number, mine), found, self.shape.guarded(alive)))
+        return bool(completion.obstacles(self.thaw(number, mine), found, self.shape.guarded(alive), (), earlier))
 
     def _seals(self, number: int, mine: Gen, successor: int, newer: Gen, alive: tuple[bool, ...]) -> bool:
         """Whether `newer` covers all that `mine` holds and the cluster still has (`coverage.uncovered_partitions`)."""

@@ -248,7 +248,9 @@ class Pair:
         mine, alive = self._own(proc, world, number), self._alive(world)
         ready = task._replace(step="append", keys=0, read=())
         if task.name == "Complete":
-            if not self.rules.obstacles(number, mine, with_(read, number, None), alive):
+            before = read if task.step == "remember" else ()
+            others = world.gens if before else read
+            if not self.rules.obstacles(number, mine, with_(others, number, None), alive, before):
                 yield f"sees nothing in the way of {number + 1}", self._with_task(world, index, ready)
         elif task.name == "Seal":
             newer = read[task.keys]
@@ -270,7 +272,7 @@ class Pair:
             gen = world.gens[number]
             if run is None or run.drained or gen is None or proc.views[number] is None:
                 continue
-            if any(task.name == "Complete" and task.number == number for task in proc.tasks):
+            if any(task[:2] == ("Complete", number) and task.step != "remember" for task in proc.tasks):
                 continue  # it runs between commits
             if not self.bounds.overwriting_entries and run.view != gen.takeovers:
                 if run.draft or not self.bounds.split:
@@ -279,6 +281,12 @@ class Pair:
             steps = self._read(world, index, number) if self.bounds.split else self._read_at_once(world, index, number)
             for label, after in (*steps, *self._taint(world, index, number)):
                 yield f"{proc.inc} {label} for {number + 1}", after
+            if self.bounds.remembers and all(task[:2] != ("Complete", number) for task in proc.tasks):
+                look = Task("Complete", number, "remember", view=run.view, read=world.gens)
+                yield (
+                    f"{proc.inc} notes what the others have, to complete {number + 1}",
+                    self._with_task(world, index, look),
+                )
             if run.draining and not run.draft:
                 stopped = self._with_run(world, index, number, run._replace(drained=True))
                 yield f"{proc.inc} has stopped reading for {number + 1}", stopped
@@ -356,7 +364,7 @@ class Pair:
 
     def _task(self, world: World, index: int, proc: Proc, task: Task) -> Iterator[tuple[str, World]]:
         idle = self._without(world, index, task)
-        if task.step == "list":
+        if task.step in ("list", "remember"):
             judged = list(self._judge(idle, index, idle.procs[index], task))
             yield from ((f"{proc.inc} {label}", after) for label, after in judged)
             if not judged:

@@ -18,7 +18,8 @@ class Bounds:
     `ends` and `limits` are the logs' first and last ends; `born` says which topics exist at first, `mortal` which ones
     come and go. `processes` is how many there may be of each instance. `listing`: topics are listed in a later step
     than the chains are read. `split`: what was fetched is committed in a later step. `pieces`: a fetch may end before
-    the head. Without `judge_seals` only loss counts as a broken promise.
+    the head. `remembers`: COMPLETE may go by what others had at an earlier look, and commits take place in between.
+    Without `judge_seals` only loss counts as a broken promise.
     """
 
     shape: Shape
@@ -37,6 +38,7 @@ class Bounds:
     listing: bool = False
     split: bool = False
     pieces: bool = False
+    remembers: bool = False
     overwriting_claims: bool = False
     overwriting_entries: bool = False
     pins_before_clearing: bool = False

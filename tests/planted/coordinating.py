@@ -6,6 +6,24 @@ from planted.mistakes import Mistake
 
 MISTAKES: tuple[Mistake, ...] = (
     Mistake(
+        name="a build has to reach what the Active has by now",
+        file="avro/tandem/backup_avro/selection/completion.py",
+        old="    return now if before is None or before.epoch != now.epoch else before\n",
+        new="    return now\n",
+    ),
+    Mistake(
+        name="an earlier position counts in a later epoch",
+        file="avro/tandem/backup_avro/selection/completion.py",
+        old="    if before is None or key in other.taints or before.epoch != other.positions[key].epoch:\n",
+        new="    if before is None or key in other.taints:\n",
+    ),
+    Mistake(
+        name="positions to reach are noted before a build is read through",
+        file="avro/tandem/backup_avro/selection/completion.py",
+        old="    if mine.complete or obstacles(mine, (), guarded):\n",
+        new="    if mine.complete:\n",
+    ),
+    Mistake(
         name="a restart goes on with every build there is",
         file="controller/tandem/controller/decision/decide.py",
         old="    if any(g.number > number and _wanted(g, seen, policy) for g in held):\n",

@@ -570,6 +570,21 @@ def an_entry_key_never_answers(seed: int) -> World:
     return world
 
 
+def commits_of_a_build_are_slow(seed: int) -> World:
+    """The store takes longer for an entry of a build than the Active's commits are apart, and records never stop."""
+    stage = Stage(seed, "busy")
+    world = stage.world
+    world.start("a")
+    demand(stage.run(40, lambda: stage.complete("a")), "a never became Active")
+    world.start("b")
+    demand(stage.run(40, lambda: any(state.instance == "b" for state in stage.states())), "b never began a build")
+    world.bucket.slow[layout.chain_prefix(PAIR, max(state.number for state in stage.states()))] = 9.0
+    demand(stage.run(120, lambda: stage.complete("b")), "a build whose commits are slow never ends")
+    world.bucket.slow.clear()
+    stage.run(20)
+    return world
+
+
 HISTORIES: dict[str, Callable[[int], World]] = {
     "an idle log is cut, its reader is gone": idle_log_cut_owner_gone,
     "an idle log is cut, its copy is kept": idle_log_cut_copy_kept,
@@ -589,4 +604,5 @@ HISTORIES: dict[str, Callable[[int], World]] = {
     "janitors beside an Active": swept_beside_an_active,
     "records are withheld from a turn": records_are_withheld_from_a_turn,
     "a chain entry's key never answers": an_entry_key_never_answers,
+    "commits of a build are slow": commits_of_a_build_are_slow,
 }

@@ -30,13 +30,15 @@ _PAGE = 20
 class Bucket:
     """The objects. `step_s` is how far the store's clock is off; `changed` is called after every change.
 
-    Puts of the `refused` keys fail, each time as if it were for a moment.
+    Puts of the `refused` keys fail, each time as if it were for a moment. Puts below a prefix in `slow` take so
+    many seconds.
     """
 
     runtime: Runtime
     objects: dict[str, bytes] = field(default_factory=dict)
     step_s: float = 0.0
     refused: set[str] = field(default_factory=set)
+    slow: dict[str, float] = field(default_factory=dict)
     changed: Callable[[str, str], None] | None = None
     _keys: list[str] = field(default_factory=list)
     """All keys in order, for listings."""
@@ -106,6 +108,10 @@ class Store:
         if self._network is not None and key in self._bucket.refused:
             self._network.pause(0.2)
             raise StoreTransientError(f"PUT {key}: 500 InternalError", code="TDM-X001")
+        if self._network is not None:
+            for prefix, seconds in self._bucket.slow.items():
+                if key.startswith(prefix):
+                    self._network.pause(seconds)
         data = bytes(body)
         outcome: PutResult = self._call(lambda: self._bucket.put(key, data), changes=True)
         return outcome

@@ -1,17 +1,23 @@
 """When a generation may become COMPLETE: what still stands in the way, and whether it can get there at all.
 
 Pure functions over folded states. A generation is COMPLETE once every guarded partition is read through, without a
-taint, and reaches the position of each earlier COMPLETE generation (docs/protocol.md).
+taint, and reaches the position that each other COMPLETE generation had when that was so (docs/protocol.md).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import NamedTuple, TypeAlias
 
 from tandem.backup_avro.chain.entries import PartitionKey, Position
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.selection.coverage import GuardedPartitions, cut_off, reaches_cut
+
+EarlierPositions: TypeAlias = Mapping[int, Mapping[PartitionKey, Position]]
+"""The positions of COMPLETE generations, by number, at the time at which a build began to lack only those."""
+
+NO_EARLIER: EarlierPositions = MappingProxyType({})
 
 
 class Shortfall(NamedTuple):
@@ -27,11 +33,16 @@ _CLOCK_WENT_BACK_MS = 3_600_000
 
 
 def obstacles(
-    mine: Generation, others: Iterable[Generation], guarded: GuardedPartitions, cut: Collection[Shortfall] = ()
+    mine: Generation,
+    others: Iterable[Generation],
+    guarded: GuardedPartitions,
+    cut: Collection[Shortfall] = (),
+    earlier: EarlierPositions = NO_EARLIER,
 ) -> list[str]:
-    """Return the obstacles to COMPLETE of `mine`; empty if there are none. `others` must have been read before `mine`.
+    """Return the obstacles to COMPLETE of `mine`; empty if there are none.
 
     `cut` are shortfalls to ignore: the brokers confirmed that the logs were cut there, and that `mine` has the rest.
+    `earlier` are positions that it is enough to reach, where the other one has only read on in its epoch since.
     """
     found = [f"a right on topic {name} is missing" for name in sorted(guarded.denied)]
     for key in guarded.partitions():
@@ -47,13 +58,41 @@ def obstacles(
             found.append(f"{topic}-{key.partition} has not been at head since its base was done")
     found.extend(
         f"{other.name_of(key)} stands at {mine.positions[key].offset}, generation {other.number} at {position.offset}"
-        for other, key, position in _short(mine, others, guarded)
+        for other, key, position in _short(mine, others, guarded, earlier)
         if Shortfall(other.number, key, position.offset) not in cut
     )
     return found
 
 
-def shortfalls(mine: Generation, others: Iterable[Generation], guarded: GuardedPartitions) -> list[Shortfall]:
+def positions_to_reach(
+    mine: Generation, others: Iterable[Generation], guarded: GuardedPartitions, earlier: EarlierPositions
+) -> EarlierPositions:
+    """Return the positions that `mine` has to reach; none as long as it lacks something of its own.
+
+    Once it lacks nothing, they stay as they were then. The others commit too: where they do that more often than a
+    commit of `mine` takes, they are ahead at every look. What is new since (a COMPLETE generation, a partition, a
+    leader epoch) counts as it is when it is first seen.
+    """
+    if mine.complete or obstacles(mine, (), guarded):
+        return NO_EARLIER
+    return {
+        other.number: {key: _earliest(key, now, earlier.get(other.number, {})) for key, now in other.positions.items()}
+        for other in others
+        if other.complete and other.number != mine.number
+    }
+
+
+def _earliest(key: PartitionKey, now: Position, earlier: Mapping[PartitionKey, Position]) -> Position:
+    before = earlier.get(key)
+    return now if before is None or before.epoch != now.epoch else before
+
+
+def shortfalls(
+    mine: Generation,
+    others: Iterable[Generation],
+    guarded: GuardedPartitions,
+    earlier: EarlierPositions = NO_EARLIER,
+) -> list[Shortfall]:
     """Return the shortfalls that only the brokers can explain: the log was cut and has no new records since.
 
     The chains can't: the end that `mine` saw later than the other generation may be one that a new leader reported
@@ -61,7 +100,7 @@ def shortfalls(mine: Generation, others: Iterable[Generation], guarded: GuardedP
     """
     return [
         Shortfall(other.number, key, position.offset)
-        for other, key, position in _short(mine, others, guarded)
+        for other, key, position in _short(mine, others, guarded, earlier)
         if mine.read_through(key)
         and position.epoch >= 0
         and mine.positions[key].epoch >= 0
@@ -75,7 +114,7 @@ def is_spoilt(mine: Generation) -> bool:
 
 
 def _short(
-    mine: Generation, others: Iterable[Generation], guarded: GuardedPartitions
+    mine: Generation, others: Iterable[Generation], guarded: GuardedPartitions, earlier: EarlierPositions
 ) -> Iterator[tuple[Generation, PartitionKey, Position]]:
     """Yield where `mine` does not reach the position of a COMPLETE generation in a partition that that one keeps."""
     for other in others:
@@ -83,8 +122,16 @@ def _short(
             continue
         for key, position in other.positions.items():
             held = guarded.has(key) and key in mine.positions and key not in other.going
-            if held and not _reaches(mine, other, key):
+            if held and not _reaches(mine, other, key) and not _reached_before(mine, other, key, earlier):
                 yield other, key, position
+
+
+def _reached_before(mine: Generation, other: Generation, key: PartitionKey, earlier: EarlierPositions) -> bool:
+    """Whether `mine` has what `other` had earlier, and `other` has only read on in the same epoch since."""
+    before = earlier.get(other.number, {}).get(key)
+    if before is None or key in other.taints or before.epoch != other.positions[key].epoch:
+        return False
+    return mine.positions[key].offset >= before.offset and mine.positions[key].epoch >= before.epoch
 
 
 def _reaches(mine: Generation, other: Generation, key: PartitionKey) -> bool:

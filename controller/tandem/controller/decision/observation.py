@@ -9,6 +9,7 @@ from enum import StrEnum
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.documents.pause import Pause
 from tandem.backup_avro.documents.release import Release
+from tandem.backup_avro.selection.completion import EarlierPositions
 from tandem.backup_avro.selection.coverage import GuardedPartitions
 from tandem.controller.decision.spoilt_builds import NONE_SPOILT, SpoiltBuilds
 
@@ -136,5 +137,7 @@ class Observation:
     """Whether this instance can't read or write the coordination topic: a peer that is not heard may be alive."""
     spoilt: SpoiltBuilds = NONE_SPOILT
     """The newest builds in a row that were spoilt, cleared ones too."""
+    to_reach: Mapping[int, EarlierPositions] = field(default_factory=dict)
+    """What builds of this instance that lack nothing of their own have to reach, by number."""
     held: frozenset[int] = frozenset()
     """Generations that a checkpoint keeps from being cleared, by the last look; the Clear task checks again."""

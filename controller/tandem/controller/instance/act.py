@@ -23,7 +23,7 @@ from tandem.backup_avro.documents.coordination_message import CoordinationEvent
 from tandem.backup_avro.documents.release import released
 from tandem.backup_avro.errors import RefusedError, TandemError, TransientError, bare
 from tandem.backup_avro.selection import completion, coverage, losses
-from tandem.backup_avro.selection.completion import Shortfall
+from tandem.backup_avro.selection.completion import NO_EARLIER, EarlierPositions, Shortfall
 from tandem.backup_avro.selection.coverage import Cover, GuardedPartitions
 from tandem.backup_avro.selection.vanished_keys import known_compaction
 from tandem.controller.coordination.heartbeat import head_fields
@@ -294,7 +294,7 @@ class InstanceTasks:
     def _load(self, number: int) -> ChainWriter:
         return ChainWriter(self._store, self._reader().load(number), self._identity.incarnation, stop=self._stop)
 
-    def prove_cuts(self, number: int) -> frozenset[Shortfall]:
+    def prove_cuts(self, number: int, earlier: EarlierPositions = NO_EARLIER) -> frozenset[Shortfall]:
         """Return the shortfalls of generation `number` against another one that truncated logs explain.
 
         The brokers prove that `number` has all that the log has. The proof stays valid: a log does not get back the
@@ -306,7 +306,7 @@ class InstanceTasks:
         if mine is None:
             return frozenset()
         guarded = self._guarded(generations)
-        found = completion.shortfalls(mine, generations, guarded)
+        found = completion.shortfalls(mine, generations, guarded, earlier)
         for other in generations:
             self._prover.cut_off(other, mine, [short.key for short in found if short.generation == other.number])
         self._refuse_another_history(generations, found)
@@ -360,23 +360,26 @@ class InstanceTasks:
             done.ahead(items, self._stop)
             before = size
 
-    def complete(self, writer: ChainWriter, cut: frozenset[Shortfall] = frozenset()) -> None:
+    def complete(
+        self,
+        writer: ChainWriter,
+        cut: frozenset[Shortfall] = frozenset(),
+        earlier: EarlierPositions = NO_EARLIER,
+    ) -> None:
         """Append COMPLETE if no obstacle is left, after topics were listed and all chains read once more.
 
-        Runs between two commits, so that the chain does not grow meanwhile. `cut` is the result of `prove_cuts`. If an
-        object is lost, the generation is tainted instead.
+        Runs between two commits, so that the chain does not grow meanwhile. `cut` is the result of `prove_cuts`,
+        `earlier` what the others had when nothing else was missing. If an object is lost, the generation is tainted
+        instead.
         """
         mine = writer.state
         if mine.complete:
             return
-        # The other chains are read after the last commit of this generation, so its positions must reach theirs as of
-        # now. That is more than is needed (their positions from before that commit would do, since nothing is sealed
-        # or cleared for COMPLETE alone) and costs little: a commit of either names records that were read seconds
-        # before. And no generation that became COMPLETE meanwhile is missed. It must not take long, because this
-        # generation can't commit meanwhile; so only the new entries of the chains are read.
+        # Read after the last commit of this generation, so that none that became COMPLETE meanwhile is missed. It must
+        # not take long, because this generation can't commit meanwhile; so only new entries of the chains are read.
         others = [g for g in self._generations() if g.number != mine.number]
         guarded = self._guarded([mine, *others])
-        found = completion.obstacles(mine, others, guarded, cut)
+        found = completion.obstacles(mine, others, guarded, cut, earlier)
         if found:
             _LOG.info("not complete yet", generation=mine.number, obstacles=len(found), first=found[0])
             return

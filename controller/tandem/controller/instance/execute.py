@@ -18,6 +18,7 @@ from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.documents.coordination_message import CoordinationEvent
 from tandem.backup_avro.errors import TransientError
 from tandem.backup_avro.selection import moments
+from tandem.backup_avro.selection.completion import NO_EARLIER, EarlierPositions
 from tandem.backup_avro.selection.coverage import GuardedPartitions
 from tandem.controller.config import Config
 from tandem.controller.config.derived_settings import policy_of
@@ -137,12 +138,12 @@ class Executor:
         """Start the actions of a decision, and the duties beside it (checkpoints, lost objects)."""
         self.asking.forget_if_forbidden(decision.reason)
         for action in decision.actions:
-            self._execute(action)
+            self._execute(action, seen)
         self._settle_checkpoints(seen)
         self._check_reported_losses(seen)
         self._compare_what_is_kept(seen)
 
-    def _execute(self, action: Action) -> None:
+    def _execute(self, action: Action, seen: Observation) -> None:
         match action:
             case Halt(reason=reason):
                 _LOG.error("halting", reason=reason.value)
@@ -157,7 +158,8 @@ class Executor:
                 _LOG.info("draining", generation=number, reason=reason.value)
                 self.runs.drain(number)
             case Complete(generation=number, maybe_cut=maybe_cut):
-                self._task(action, lambda: self._complete(number, ask_brokers=bool(maybe_cut)))
+                earlier = seen.to_reach.get(number, NO_EARLIER)
+                self._task(action, lambda: self._complete(number, earlier, ask_brokers=bool(maybe_cut)))
             case Seal(generation=number, successor=successor):
                 self._task(action, lambda: self.tasks.seal(number, successor))
             case Clear(generation=number, clearing=clearing, reason=reason):
@@ -199,18 +201,18 @@ class Executor:
         self.tasks.clear(number, clearing, complete=reason is Reason.COVERED)
         self._give_back()
 
-    def _complete(self, number: int, *, ask_brokers: bool) -> None:
+    def _complete(self, number: int, earlier: EarlierPositions, *, ask_brokers: bool) -> None:
         try:  # not between commits, because brokers may take their time, and a terabyte takes hours to be read back
             self.tasks.read_on()
             self.tasks.read_back(number)
-            cut = self.tasks.prove_cuts(number) if ask_brokers else frozenset()
+            cut = self.tasks.prove_cuts(number, earlier) if ask_brokers else frozenset()
         except TransientError as error:
             _LOG.warning("cannot look whether all is covered, trying again", generation=number, error=error)
             return
 
         def complete(writer: ChainWriter) -> None:
             try:
-                self.tasks.complete(writer, cut)
+                self.tasks.complete(writer, cut, earlier)
             except TransientError as error:  # no reason to stop reading; the next tick tries again
                 _LOG.warning("cannot look whether all is covered, trying again", generation=number, error=error)
 

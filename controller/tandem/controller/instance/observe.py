@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 
 from tandem.backup_avro.errors import DamagedError
+from tandem.backup_avro.selection import completion
 from tandem.backup_avro.selection.coverage import GuardedPartitions
 from tandem.controller.config import Config
 from tandem.controller.config.derived_settings import policy_of
@@ -48,6 +49,8 @@ class Observer:
         )
         self._topics: GuardedTopics | None = None
         self._view: StoreView | None = None
+        self._to_reach: dict[int, completion.EarlierPositions] = {}
+        self._to_reach_in: StoreView | None = None  # the view that `_to_reach` was last told of
         self.started_mono = time.monotonic()
         self._readiness = Readiness(policy, started_mono=self.started_mono)
 
@@ -87,6 +90,7 @@ class Observer:
         identity, runs, held = self._parts.identity, self._executor.runs, self._executor.keeper.held
         known = [generation.number for generation in view.generations]
         runs.forget_drained(one.number for one in view.generations if one.sealed)
+        guarded = self._guarded(view)
         return Observation(
             now_mono=time.monotonic(),
             at=now_ms(self._parts.store),
@@ -95,7 +99,8 @@ class Observer:
             started_mono=self.started_mono,
             generations=view.generations,
             newest=view.newest,
-            guarded=self._guarded(view),
+            guarded=guarded,
+            to_reach=self._positions_to_reach(view, guarded),
             peer=replace(
                 peer,
                 progressed_mono=view.grew_mono.get(peer.instance),
@@ -117,6 +122,20 @@ class Observer:
             # Before the first read of the checkpoints any generation may be held.
             held=frozenset(known if held is None else held),
         )
+
+    def _positions_to_reach(
+        self, view: StoreView, guarded: GuardedPartitions | None
+    ) -> dict[int, completion.EarlierPositions]:
+        if guarded is not None and view is not self._to_reach_in:
+            self._to_reach_in, earlier = view, self._to_reach
+            self._to_reach = {
+                mine.number: completion.positions_to_reach(
+                    mine, view.generations, guarded, earlier.get(mine.number, completion.NO_EARLIER)
+                )
+                for mine in view.generations
+                if mine.instance == self._parts.identity.instance
+            }
+        return self._to_reach
 
     def _guarded(self, view: StoreView) -> GuardedPartitions | None:
         if self._topics is None or self._surveyor.trouble is not None or not self._topics.topics:

@@ -12,7 +12,13 @@ from support.backups.chains import Chain, complete_generation, grown, guarded, k
 
 from tandem.backup_avro.chain.entries import Base, Clearing, EntryKind, PartitionKey
 from tandem.backup_avro.chain.generation import Generation
-from tandem.backup_avro.selection.completion import Shortfall, is_spoilt, obstacles, shortfalls
+from tandem.backup_avro.selection.completion import (
+    Shortfall,
+    is_spoilt,
+    obstacles,
+    positions_to_reach,
+    shortfalls,
+)
 from tandem.backup_avro.selection.coverage import (
     Cover,
     beyond_the_epoch,
@@ -446,6 +452,48 @@ def test_a_decision_to_let_go_stays_right(steps: list[tuple[int, int]]) -> None:
                         break
         usable = [c.state.sound_offset(K) for c in chains if c.state.usable(K)]
         assert max(usable) >= confirmed
+
+
+def test_positions_of_the_moment_at_which_nothing_else_was_missing_are_enough() -> None:
+    """The other one commits again while a commit of this one is stored: as of now, this one is always behind."""
+    other, mine = generation(1, 20), opened(2, offset=9)
+    earlier = positions_to_reach(mine.state, [other.state.frozen_copy(), mine.state], ONE, {})
+    assert {key: position.offset for key, position in earlier[1].items()} == {K: 20}
+    assert set(earlier) == {1}
+    other.commit({K: position(30)})
+    assert positions_to_reach(mine.state, [other.state], ONE, earlier)[1][K].offset == 20, "it does not move on"
+    assert obstacles(mine.state, [other.state], ONE, (), earlier) == ["t-0 stands at 9, generation 1 at 30"]
+    mine.commit({K: position(20)})
+    assert obstacles(mine.state, [other.state], ONE, (), earlier) == []
+    assert obstacles(mine.state, [other.state], ONE) == ["t-0 stands at 20, generation 1 at 30"]
+    assert shortfalls(mine.state, [other.state], ONE, earlier) == []
+    another = generation(3, 25).state
+    assert obstacles(mine.state, [another], ONE, (), earlier) == ["t-0 stands at 20, generation 3 at 25"]
+    assert positions_to_reach(mine.state, [other.state, another], ONE, earlier)[3][K].offset == 25, "it is new"
+
+
+def test_an_earlier_position_counts_in_its_epoch_and_without_a_taint_alone() -> None:
+    """What another log holds, or one that was cut, can't be told from where a copy stood before."""
+    mine = opened(2, offset=20)
+    earlier = positions_to_reach(mine.state, [generation(1, 20).state], ONE, {})
+    later = generation(1, 20).commit({K: position(30, epoch=5)}).state
+    assert obstacles(mine.state, [later], ONE, (), earlier) == ["t-0 stands at 20, generation 1 at 30"]
+    assert positions_to_reach(mine.state, [later], ONE, earlier)[1][K].offset == 30
+    tainted = generation(1, 20).commit({K: position(30)}).taint(25, cut_at=25).state
+    assert obstacles(mine.state, [tainted], ONE, (), earlier) == ["t-0 stands at 20, generation 1 at 30"]
+    lower_epoch = opened(2, offset=20, epoch=0)
+    at_one = positions_to_reach(lower_epoch.state, [generation(1, 20, epoch=1).state], ONE, {})
+    grown_on = generation(1, 30, epoch=1).state
+    assert obstacles(lower_epoch.state, [grown_on], ONE, (), at_one) == ["t-0 stands at 20, generation 1 at 30"]
+
+
+def test_positions_to_reach_are_noted_when_nothing_of_its_own_is_missing() -> None:
+    """Noted before, they could be of a time at which the build had not begun; a taint or a new topic ends the note."""
+    other = generation(1, 20).state
+    assert positions_to_reach(opened(2, head_at=10).state, [other], ONE, {}) == {}
+    assert positions_to_reach(opened(2, offset=9).taint(0).state, [other], ONE, {1: other.positions}) == {}
+    assert positions_to_reach(generation(2, 20).state, [other], ONE, {}) == {}, "it is COMPLETE"
+    assert positions_to_reach(opened(2, offset=9).state, [opened(1, offset=20).state], ONE, {}) == {}
 
 
 def test_an_idle_log_that_was_cut_needs_the_brokers_word() -> None:

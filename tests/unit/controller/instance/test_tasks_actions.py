@@ -101,7 +101,7 @@ def test_looking_whether_all_is_covered_reads_only_what_is_new() -> None:
     one.commit(records("t", 0, range(300, 301)))
     two.commit(records("t", 0, range(200, 300)))
     assert reads() < 10
-    assert messages == [], "what the other one committed meanwhile counts"
+    assert messages == [], "what the other one committed meanwhile counts, where no earlier position is named"
     two.commit(records("t", 0, range(300, 301)))
     assert reads() < 10
     assert messages == [CoordinationEvent.COMPLETE, CoordinationEvent.PASSIVATE]
