@@ -232,7 +232,7 @@ EXAMPLES: Final = (
     act("report --html - -c a.yaml", says="<!doctype html>"),
     act("coordination tail -c a.yaml --since 1h --no-heartbeats"),
     act("coordination tail --follow -o json", ends_by="SIGINT", says='"event"'),
-    act("checkpoint create --id before-migration -c a.yaml", says="completed"),
+    act("checkpoint create before-migration -c a.yaml", says="completed"),
     act("checkpoint create --keep 30d --timeout 5m -o json", says='"completed"'),
     act("checkpoint list -c a.yaml", says="before-migration"),
     act("checkpoint list -o json", says='"before-migration"'),
