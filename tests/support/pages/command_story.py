@@ -220,7 +220,7 @@ EXAMPLES: Final = (
     act("reinit -c a.yaml", 5, says="--yes", before="settle"),
     act("reinit --generation 7 --reason 'objects were lost'", 5, newest_number="7"),
     act("reinit b --yes --timeout 2h", owner="b"),
-    act("failover --to b --reason 'node drain' --yes --timeout 2h -o json", before="settle"),
+    act("failover --to b --reason 'node drain' --yes --timeout 2h -o json", before="settle", passive="b"),
     act("pause -c a.yaml", before="settle"),
     act("pause --for 4h --reason 'broker upgrade'"),
     act("pause --until 2026-05-04T10:00:00Z -o json", tomorrow="2026-05-04T10:00:00Z"),
