@@ -272,6 +272,11 @@ class World:
         return found
 
     @property
+    def passive(self) -> str:
+        """The other instance."""
+        return "a" if self.owner == "b" else "b"
+
+    @property
     def a_is_active(self) -> str:
         """The condition that the owner is Active."""
         return f"{self.owner}:Active"

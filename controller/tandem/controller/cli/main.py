@@ -86,6 +86,13 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 # Alternative names of commands that people know from other products.
 ALIASES: Final[Mapping[str, str]] = {"switchover": "failover"}
+# Commands without an argument -> the option that takes what people write as one.
+_WRITTEN_AS_ARGUMENT: Final[Mapping[str, str]] = {
+    "tandem pause": "--for",
+    **dict.fromkeys(("tandem rotate", "tandem failover", "tandem switchover"), "--to"),
+    **dict.fromkeys(("tandem history", "tandem catch-up"), "--generation"),
+    **dict.fromkeys(("tandem demo", "tandem sandbox up"), "--dir"),
+}
 _INTERRUPTED: Final = 130
 # This command has the exit codes of a monitoring plugin, where 2 is an alarm: any error of it is 3 (UNKNOWN).
 _PROBE: Final = "check"
@@ -241,6 +248,7 @@ def run(arguments: Sequence[str], *, package: str = "tandem.controller.cli") -> 
     failed: str | None = None
     log.configure(level="warning", fmt="auto")
     log.register_secrets(hidden_of_environment(os.environ))
+    log.quiet_kafka_client("debug" if debug else "warning")
     # The store's client logs each retry at a lower level; the final error has the result.
     logging.getLogger("stamina").setLevel(logging.ERROR)
     # Py4J logs a stack trace to the root logger on Ctrl-C, which tells the user nothing.
@@ -320,7 +328,11 @@ def _unknown(why: str) -> int:
 
 
 def _usage(error: Any) -> int:  # noqa: ANN401 - typer hides click's exceptions
-    """Show a usage error as click does: usage line, hint, error."""
+    """Show a usage error as click does: usage line, hint, error; an argument too many gets the option that is meant."""
+    context = getattr(error, "ctx", None)
+    option = None if context is None else _WRITTEN_AS_ARGUMENT.get(context.command_path)
+    if option is not None and "unexpected extra argument" in error.message:
+        error.message += f". Did you mean {option}?"
     error.show()
     return int(getattr(error, "exit_code", ExitCode.USAGE))
 

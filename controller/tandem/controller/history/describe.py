@@ -149,20 +149,26 @@ def describe_generation(
         generation=generation_status(seen, generation),
         entries=_kinds(past_events),
         topics=_topics(generation, generation.topics.values()),
-        objects=tuple(
-            ObjectStored(
-                key=item.key,
-                journal=item.journal,
-                bytes=item.bytes,
-                records=item.records,
-                sha256=item.sha256,
-                topics=tuple(sorted({_name(generation, part.key.topic_id) for part in item.parts})),
-            )
-            for item in sorted(generation.objects.values(), key=lambda item: item.key)
-        ),
+        objects=objects_of(generation),
         checkpoints=_held(one for one in checkpoints if one.generation == generation.number),
         pins=_pins(seen.pins, generation.number, seen.at),
         releases=_releases(r for r in seen.releases if r.through >= generation.number and r.topic_id in ids),
+    )
+
+
+def objects_of(generation: Generation, *, topic_id: str | None = None) -> tuple[ObjectStored, ...]:
+    """Return the data objects of a generation by key; of those with records of a topic, if it is named."""
+    return tuple(
+        ObjectStored(
+            key=item.key,
+            journal=item.journal,
+            bytes=item.bytes,
+            records=item.records,
+            sha256=item.sha256,
+            topics=tuple(sorted({_name(generation, part.key.topic_id) for part in item.parts})),
+        )
+        for item in sorted(generation.objects.values(), key=lambda item: item.key)
+        if topic_id is None or any(part.key.topic_id == topic_id for part in item.parts)
     )
 
 

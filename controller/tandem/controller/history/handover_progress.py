@@ -44,6 +44,8 @@ class HandoverPlan:
     warnings: tuple[str, ...]
     paused_at: int | None = None
     """When the pair was paused (ms); None if it is not."""
+    kept_for: tuple[str, ...] = ()
+    """What keeps the former generation when the new one is complete, such as checkpoints."""
 
     @property
     def beside_itself(self) -> bool:
@@ -64,6 +66,7 @@ def plan(seen: PairView, *, to: str | None, force: bool) -> HandoverPlan:
     _refuse_unready(seen, base, force=force)
     assert base is not None
     target = to or next(name for name in seen.instances if name != base.instance)
+    kept_for = () if seen.active is None else _kept_for(seen, base)
     warnings = _warnings(seen, base, target, force=force)
     return HandoverPlan(
         pair=seen.pair,
@@ -79,7 +82,12 @@ def plan(seen: PairView, *, to: str | None, force: bool) -> HandoverPlan:
         window_start=moments.unbroken_from(seen.generations),
         warnings=warnings,
         paused_at=None if seen.pause is None else seen.pause.at,
+        kept_for=kept_for,
     )
+
+
+def _kept_for(seen: PairView, base: Generation) -> tuple[str, ...]:
+    return tuple(sorted({pin.owner for pin in seen.pins if pin.lasting and pin.holds(base.number, seen.at)}))
 
 
 def _refuse_paused(seen: PairView, *, force: bool) -> None:
@@ -159,7 +167,7 @@ def _warnings(seen: PairView, base: Generation, target: str, *, force: bool) -> 
             f"{base.instance}, the Active, {silence(seen, base.instance)}: it may not be appending; it seals and "
             "clears its generation only when it runs again"
         )
-    keeping = sorted({pin.owner for pin in seen.pins if pin.lasting and pin.holds(base.number, seen.at)})
+    keeping = _kept_for(seen, base)
     if seen.active is not None and keeping:
         found.append(
             f"generation {base.number} is kept for {', '.join(keeping)}: it stays when the new one is complete"

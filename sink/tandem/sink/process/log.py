@@ -123,7 +123,17 @@ def follow(other: LogSetup) -> None:
     if other != _Process.setup:
         configure(level=other.level, fmt=other.fmt, stream=sys.__stderr__)
         bind(**other.bound)
+        quiet_kafka_client(other.level)
         _Process.setup = other
+
+
+def quiet_kafka_client(level: str) -> None:
+    """Have kafka-python log nothing unless `level` is `debug`: its errors come to its callers, which report them once.
+
+    It writes several lines a second while a broker is unavailable.
+    """
+    if level != "debug":
+        logging.getLogger("kafka").setLevel(logging.CRITICAL)
 
 
 def configure_unless_done(stream: TextIO | None = None) -> None:
@@ -203,8 +213,8 @@ def configure_instance(*, level: str, fmt: Format) -> None:
     _Process.only_json = _Process.setup is not None and _Process.setup.fmt == "json"
     if _Process.only_json and _Process.unraisable is None:
         _Process.unraisable, sys.unraisablehook = sys.unraisablehook, _log_unraisable
+    quiet_kafka_client(level)
     if level != "debug":
-        logging.getLogger("kafka").setLevel(logging.CRITICAL)
         stamina.instrumentation.set_on_retry_hooks([])
     else:
         logging.getLogger("stamina").setLevel(logging.NOTSET)

@@ -25,7 +25,7 @@ what to do: run `tandem --debug …` (or set TANDEM_DEBUG=1) for the traceback, 
 HEAVY = ("kafka", "confluent_kafka", "pyspark", "botocore", "pydantic", "fastavro")
 MODULES = {
     "run/run.py": """\
-import os, time, typer, structlog
+import logging, os, time, typer, structlog
 from tandem.backup_avro.errors import *
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption, invocation, load
 from tandem.controller.config import values
@@ -56,6 +56,7 @@ def go(what: str, context: typer.Context, config: ConfigOption = None, overrides
         case "log":
             structlog.get_logger("tandem.controller").warning("careful")
             structlog.get_logger("tandem.controller").info("chatty")
+            logging.getLogger("kafka.conn").error("the client's own")
         case "config":
             loaded = load(context, config, overrides)
             print(loaded.pair, loaded.instance, loaded.rotation.interval, invocation(context).debug)
@@ -262,6 +263,7 @@ def test_logs_before_configuration_go_to_stderr(package: str, capsys: pytest.Cap
     assert captured.out == ""
     assert '"event": "careful"' in captured.err
     assert "chatty" not in captured.err
+    assert "the client's own" not in captured.err
 
 
 def test_the_configuration_may_be_named_in_three_places(

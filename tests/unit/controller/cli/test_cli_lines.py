@@ -101,6 +101,13 @@ def test_every_option_says_what_it_is_for() -> None:
                 assert text, f"tandem {name}: {parameter.name} has no help"
 
 
+def test_no_help_points_to_files_of_the_project() -> None:
+    """Who installed the package has no docs folder."""
+    for name, command in commands():
+        texts = [command.help, command.epilog, *(getattr(parameter, "help", None) for parameter in command.params)]
+        assert not [text for text in texts if text and ("docs/" in text or ".md" in text)], name
+
+
 def test_every_command_stands_in_one_group_of_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     """By what it is for, the same on the page; no summary is cut off on 80 columns."""
     grouped = [name for names in SECTIONS.values() for name in names]
@@ -173,7 +180,13 @@ WRONG = [
     ("failover --to z --timeout 1x", "--timeout 1x"),
     ("failover --target b", "No such option: --target"),
     ("reinit a b", "unexpected extra argument"),
+    ("failover b", "(b). Did you mean --to?"),
+    ("rotate b", "Did you mean --to?"),
+    ("history 7", "Did you mean --generation?"),
+    ("sandbox up here", "Did you mean --dir?"),
+    ("policy s3 viewer", "Missing option '--role'"),
     ("reinit --generation 0", "--generation"),
+    ("pause 1h", "(1h). Did you mean --for?"),
     ("pause --for", "requires an argument"),
     ("pause --for yesterday", "--for yesterday"),
     ("history --commits", "--commits needs --generation"),
@@ -182,6 +195,8 @@ WRONG = [
     ("coordination tail --since noon", "--since noon"),
     ("coordination tail --folow", "--follow"),
     ("checkpoint create --id has/slash", "has/slash"),
+    ("checkpoint create has/slash", "has/slash"),
+    ("checkpoint create one --id other", "two names, one and --id other [TDM-H015]"),
     ("checkpoint create --id " + "x" * 129, "has more than 100 characters"),
     ("checkpoint create --keep 1m --timeout 5m", "--keep must be longer than --timeout"),
     ("checkpoint create --keep forever", "--keep forever"),

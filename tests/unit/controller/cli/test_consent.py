@@ -13,6 +13,7 @@ from support.pages.command_tree import commands
 from support.pairs.sights import sight
 
 from tandem.backup_avro.errors import RefusedError
+from tandem.controller.cli.handover.failover import refuse_active
 from tandem.controller.cli.handover.rotate import refuse_silent
 from tandem.controller.cli.main import ALIASES, run
 from tandem.sink.store import open_store
@@ -123,3 +124,17 @@ def test_a_rotation_needs_both_instances(tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match="a was never heard") as both:
         refuse_silent(sight(store, heard_s={}))
     assert "start both" in str(both.value.remedy)
+
+
+def test_the_active_takes_nothing_over(tmp_path: Path) -> None:
+    """It is refused with what is meant instead: the other instance, or a copy built anew."""
+    store = open_store(tmp_path.as_uri())
+    assert refuse_active(sight(store, heard_s={"a": 1.0}), "a") == "a"
+    Backup.begun(store, records("orders", 0, range(10)), number=1, instance="a").complete()
+    seen = sight(store, heard_s={"a": 1.0, "b": 1.0})
+    assert (refuse_active(seen, "b"), refuse_active(seen, None)) == ("b", None)
+    with pytest.raises(RefusedError, match="a is the Active already, with generation 1") as refused:
+        refuse_active(seen, "a")
+    assert (refused.value.code, refused.value.exit_code) == ("TDM-H016", 5)
+    assert "name b" in str(refused.value.remedy)
+    assert "tandem reinit a" in str(refused.value.remedy)

@@ -212,6 +212,7 @@ def test_what_a_checkpoint_keeps_is_not_waited_for(store: ObjectStore) -> None:
     pins.put_pin(store, PAIR, generation=1, owner="checkpoint x", until=pins.FOR_EVER, pin_id=f"{pins.LASTING}x")
     request = asked(store)
     assert "generation 1 is kept for checkpoint x: it stays when the new one is complete" in request.warnings
+    assert request.kept_for == ("checkpoint x",)
     notes = overview(sight(store, topics=[ORDERS])).notes
     assert "generation 1 stays after its turn: it is kept for checkpoint x" in notes
     completed(store, 2, "b")

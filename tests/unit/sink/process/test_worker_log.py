@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import io
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -35,6 +36,7 @@ def _work(secret: str, number: int) -> int:
         "a key \x1b[31mred", value=f"{secret} \x1b]0;x", other=f"{OF_THE_SDK}\r\n2026 forged"
     )
     structlog.get_logger("tandem.worker").info("nobody asked for this")
+    logging.getLogger("kafka.conn").error("the client's own line")
     return number + 1
 
 

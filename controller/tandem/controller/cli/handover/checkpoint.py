@@ -65,15 +65,16 @@ def _checkpoint() -> None:
 
 
 @app.command(
-    epilog="\b\nExamples:\n  tandem checkpoint create --id before-migration -c a.yaml\n"
+    epilog="\b\nExamples:\n  tandem checkpoint create before-migration -c a.yaml\n"
     "  tandem checkpoint create --keep 30d --timeout 5m -o json"
 )
 def create(
     context: typer.Context,
+    name: Annotated[str | None, typer.Argument(metavar="ID", help="Its name; default: a generated one.")] = None,
     config: ConfigOption = None,
     overrides: SetOption = None,
     *,
-    id_: Annotated[str | None, typer.Option("--id", metavar="ID", help="Its name; default: a generated one.")] = None,
+    id_: Annotated[str | None, typer.Option("--id", metavar="ID", help="Its name, as the argument.")] = None,
     keep: Annotated[
         str | None, typer.Option("--keep", metavar="DURATION", help="Delete it after this time; default: never.")
     ] = None,
@@ -102,6 +103,11 @@ def create(
         raise ConfigError(
             "--keep must be longer than --timeout", code="TDM-H001", remedy="it is counted from the request on, too"
         )
+    if name is not None and id_ not in {None, name}:
+        raise ConfigError(
+            f"the checkpoint has two names, {name} and --id {id_}", code="TDM-H015", remedy="give one of them"
+        )
+    id_ = name if id_ is None else id_
     if id_ is not None:
         check_id(id_)
     settings = load(context, config, overrides)

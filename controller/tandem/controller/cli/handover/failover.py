@@ -44,7 +44,9 @@ ToOption = Annotated[
 ReasonOption = Annotated[str, typer.Option("--reason", help="Why; kept in the history.")]
 ForceOption = Annotated[
     bool,
-    typer.Option("--force", help="Ask even if the instance is silent, a build is running, or the pair is paused."),
+    typer.Option(
+        "--force", help="Ask even if the instance is silent or Active, a build is running, or the pair is paused."
+    ),
 ]
 WaitOption = Annotated[
     bool,
@@ -79,14 +81,14 @@ def failover(
     it, then seals and clears its own. Nothing is lost at any moment, even if an instance fails. The cost is shown
     first. While both instances are alive, `tandem rotate` does the same, and refuses if one of them is not.
 
-    Exit code 5 if it is refused: nothing is complete yet, a generation is being built already, the instance is silent,
-    or the pair is paused (all but the first can be overruled with --force). Exit code 4 if --timeout was over first;
-    the request stays in force, as it does with Ctrl-C and --no-wait.
+    Exit code 5 if it is refused: nothing is complete yet, a generation is being built already, the instance is silent
+    or the Active itself, or the pair is paused (all but the first can be overruled with --force). Exit code 4 if
+    --timeout was over first; the request stays in force, as it does with Ctrl-C and --no-wait.
     """
     followed_s = span("--timeout", timeout).total_seconds()
     take_turn(
         load(context, config, overrides),
-        lambda _: to,
+        lambda seen: to if force else refuse_active(seen, to),
         HandoverOptions(
             reason=one_line(reason, otherwise="manual failover"),
             force=force,
@@ -106,6 +108,18 @@ class HandoverOptions:
     yes: bool
     wait_s: float | None
     form: OutputFormat
+
+
+def refuse_active(seen: PairView, to: str | None) -> str | None:
+    """Return `to`. Raises RefusedError if that is the Active: it has nothing to take over."""
+    if seen.active is not None and seen.active.instance == to:
+        other = next(name for name in seen.instances if name != to)
+        raise RefusedError(
+            f"--to {to}: {to} is the Active already, with generation {seen.active.number}",
+            code="TDM-H016",
+            remedy=f"name {other}, or leave --to out; `tandem reinit {to}` has {to} build its copy anew",
+        )
+    return to
 
 
 def take_turn(settings: Config, whom: Callable[[PairView], str | None], options: HandoverOptions) -> None:
@@ -166,14 +180,19 @@ def _costs(asked: HandoverPlan) -> Iterator[str]:
         f"  reads again  at most about {asked.records:,} records ({output.size(asked.bytes)} as they are stored), from "
         "the brokers"
     )
-    kept = "" if not asked.window_s else f", {duration(asked.window_s)} after the handover (recovery.window)"
-    yield f"  storage      at most about {output.size(asked.bytes)} more until the old generation is cleared{kept}"
+    after = f", {duration(asked.window_s)} after the handover (recovery.window)" if asked.window_s else ""
+    held = f"generation {asked.former} is kept for {', '.join(asked.kept_for)}" if asked.kept_for else ""
+    until = f"as long as {held}" if held else f"until the old generation is cleared{after}"
+    yield f"  storage      at most about {output.size(asked.bytes)} more {until}"
     if asked.window_start is not None:
         start = output.at(integers.utc_time(asked.window_start))
-        yield (
-            f"  moments      from {start} on can be restored now; those before the new generation is complete go when "
-            f"the old one is cleared{kept or ', right after the handover'}"
+        goes = (
+            f"those of generation {asked.former} stay as long as it is kept"
+            if held
+            else "those before the new generation is complete go when the old one is cleared"
+            + (after or ", right after the handover")
         )
+        yield f"  moments      from {start} on can be restored now; {goes}"
     if asked.scan_s is not None:
         yield f"  duration     the newest complete generation took {duration(asked.scan_s)} from its claim to COMPLETE"
     yield "  meanwhile    the present generation stays the backup until the new one is complete and covers it"

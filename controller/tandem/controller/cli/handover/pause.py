@@ -91,14 +91,21 @@ def _end(lasting: timedelta | None, until: str | None, now: int) -> int:
     return end
 
 
-def show(settings: Config, found: Pause, *, now: int, form: OutputFormat) -> None:
-    """Send the pause, or its end, to the instances as a hint, and print the state that holds from now on."""
+def show(settings: Config, found: Pause, *, now: int, form: OutputFormat, was_paused: bool = True) -> None:
+    """Send the pause, or its end, to the instances as a hint, and print the state that holds from now on.
+
+    `was_paused`: there was a pause that this ends.
+    """
     from tandem.controller.coordination.pause_request import hint  # noqa: PLC0415 - Kafka and S3 are slow to import
 
     trouble = hint(settings, found)
     if trouble is not None:
         output.note(f"the instances could not be told and look by themselves within a heartbeat: {trouble.args[0]}")
-    said = f"pair {found.pair}: no pause, turns go on"
+    said = (
+        f"the pause of pair {found.pair} is over: turns that are due begin now"
+        if was_paused
+        else f"pair {found.pair} was not paused: there is nothing to end"
+    )
     if found.until is not None:
         left = duration((found.until - now) / 1000)
         said = (

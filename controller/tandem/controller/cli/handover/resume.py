@@ -10,7 +10,6 @@ from tandem.controller.cli.handover.pause import show
 from tandem.controller.cli.options.backup_place import PairOption, RootOption, opened
 from tandem.controller.cli.options.consent import asker, one_line
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption
-from tandem.controller.cli.output import output
 from tandem.controller.cli.output.output import OutputFormat, OutputOption
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -37,10 +36,9 @@ def resume(
 
     settings, store = opened(context, config, overrides, root=root, pair=pair)
     try:
-        if current(store, settings.pair) is None:
-            output.note(f"pair {settings.pair} is not paused")
+        was_paused = current(store, settings.pair) is not None
         found = put(store, settings.pair, until=None, by=asker(), reason=one_line(reason))
         now = now_ms(store)
     finally:
         store.close()
-    show(settings, found, now=now, form=output_)
+    show(settings, found, now=now, form=output_, was_paused=was_paused)

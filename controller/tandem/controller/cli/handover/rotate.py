@@ -13,6 +13,7 @@ from tandem.controller.cli.handover.failover import (
     TimeoutOption,
     ToOption,
     WaitOption,
+    refuse_active,
     take_turn,
 )
 from tandem.controller.cli.options.consent import YesOption, one_line
@@ -45,15 +46,15 @@ def rotate(
     The Passive reads all topics again into a new generation; the Active goes on until that one is complete and covers
     it, then seals and clears its own. The cost is shown first.
 
-    Exit code 5 if it is refused: an instance is silent (then it is `tandem failover`), nothing is complete yet, a
-    generation is being built already, or the pair is paused. Exit code 4 if --timeout was over first; the request
-    stays in force, as it does with Ctrl-C and --no-wait.
+    Exit code 5 if it is refused: an instance is silent (then it is `tandem failover`), --to names the Active, nothing
+    is complete yet, a generation is being built already, or the pair is paused. Exit code 4 if --timeout was over
+    first; the request stays in force, as it does with Ctrl-C and --no-wait.
     """
     followed_s = span("--timeout", timeout).total_seconds()
 
     def builder(seen: PairView) -> str | None:
         refuse_silent(seen)
-        return to
+        return refuse_active(seen, to)
 
     options = HandoverOptions(
         reason=one_line(reason, otherwise="rotation"),

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tandem.controller.history.describe import (
         CheckpointHeld,
         GenerationDescription,
+        ObjectStored,
         PinStatus,
         ReleaseStatus,
         TopicCopy,
@@ -180,16 +181,7 @@ def _generation_tables(found: GenerationDescription, *, wide: bool) -> Iterator[
     )
     yield from _topics(found.topics)
     yield from _positions(one.positions, wide=wide)
-    figures = ("records", "size")
-    yield from _some(
-        Table(
-            title="objects",
-            columns=("object", *figures, "topics"),
-            rows=[(o.key, f"{o.records:,}", output.size(o.bytes), _few(o.topics)) for o in found.objects[:_SHOWN]],
-            right=frozenset(figures),
-        ),
-        len(found.objects) if wide else 0,
-    )
+    yield from _objects(found.objects if wide else ())
     yield from _keeping(found.checkpoints, found.pins, found.releases)
 
 
@@ -197,7 +189,7 @@ def _generation_tables(found: GenerationDescription, *, wide: bool) -> Iterator[
 
 
 def _topic(settings: Config, store: ObjectStore, name: str, form: OutputFormat, *, wide: bool) -> None:
-    from tandem.controller.history.describe import describe_topic  # noqa: PLC0415 - Kafka and S3 are slow to import
+    from tandem.controller.history.describe import describe_topic, objects_of  # noqa: PLC0415 - Kafka and S3 are slow to import
 
     seen = _view(settings, store)
     found = describe_topic(seen, name, _checkpoints(settings, store))
@@ -210,16 +202,22 @@ def _topic(settings: Config, store: ObjectStore, name: str, form: OutputFormat, 
             code="TDM-C007",
             remedy=f"stored are {_few(names)}" if names else "nothing is stored yet: `tandem status` says more",
         )
-    output.show(kind="TopicDescription", body=found, output=form, tables=_topic_tables(found, wide=wide), wide=wide)
+    held = {one.number: one for one in seen.generations}
+    objects = [objects_of(held[c.generation], topic_id=c.stored.topic_id) if wide else () for c in found.copies]
+    tables = _topic_tables(found, objects, wide=wide)
+    output.show(kind="TopicDescription", body=found, output=form, tables=tables, wide=wide)
     if seen.damaged:
         raise typer.Exit(ExitCode.UNHEALTHY)
 
 
-def _topic_tables(found: TopicDescription, *, wide: bool) -> Iterator[Table | str]:
+def _topic_tables(
+    found: TopicDescription, objects: Sequence[Sequence[ObjectStored]], *, wide: bool
+) -> Iterator[Table | str]:
     count = len(found.copies)
     yield f"topic {found.topic}: in {count} generation{'s' if count != 1 else ''}"
-    for copy in found.copies:
+    for copy, held in zip(found.copies, objects, strict=True):
         yield from _copy(copy, wide=wide)
+        yield from _objects(held)
     yield from _keeping(
         found.checkpoints,
         tuple({pin.id: pin for copy in found.copies for pin in copy.pins}.values()),
@@ -300,6 +298,19 @@ def _positions(positions: Sequence[PositionStatus], *, wide: bool) -> Iterator[T
             right=frozenset(figures),
         ),
         len(positions),
+    )
+
+
+def _objects(objects: Sequence[ObjectStored]) -> Iterator[Table | str]:
+    figures = ("records", "size")
+    yield from _some(
+        Table(
+            title="objects",
+            columns=("object", *figures, "topics"),
+            rows=[(o.key, f"{o.records:,}", output.size(o.bytes), _few(o.topics)) for o in objects[:_SHOWN]],
+            right=frozenset(figures),
+        ),
+        len(objects),
     )
 
 

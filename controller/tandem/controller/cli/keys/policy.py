@@ -51,7 +51,12 @@ class CloudPolicy:
 
 
 RoleOption = Annotated[
-    CredentialRole, typer.Option("--role", help="Role whose rights are printed; docs/roles.md describes them.")
+    CredentialRole,
+    typer.Option(
+        "--role",
+        help="What gets the rights: writer is run, janitor retention and erase, reader export and records, operator "
+        "and viewer are people; the others are called as their command.",
+    ),
 ]
 
 InstanceOption = Annotated[

@@ -29,7 +29,8 @@ class FileLayout(StrEnum):
 
 
 LayoutOption = Annotated[
-    FileLayout, typer.Option("--layout", help="Format of the files below the root: docs/existing-backups.md.")
+    FileLayout,
+    typer.Option("--layout", help="Whose files lie below the root: Tandem's, or those of the connector before it."),
 ]
 EmptyAsNullOption = Annotated[
     bool, typer.Option("--empty-as-null", help="With --layout connector: empty keys and values were null.")

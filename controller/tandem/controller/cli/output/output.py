@@ -39,7 +39,7 @@ _EVENTS = structlog.get_logger("tandem.controller")
 SCHEMA_VERSION: Final = 1
 _UNITS: Final = {"s": "Seconds", "ms": "Milliseconds"}
 _FOLDED: Final = 24
-"""Smallest width, in characters, to which a column of text is folded."""
+"""Smallest width, in characters, to which a column of text is folded; in need one with shorter words is narrower."""
 _SPAN_UNITS: Final = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 
 
@@ -146,7 +146,7 @@ def note(text: str) -> None:
 
 
 def progress(text: str) -> None:
-    """Show how far a command is, on stderr: in place on a terminal, else a line unless it is the same as before.
+    """Show how far a command is, on stderr: in place on a terminal, else a line unless the last line says the same.
 
     Whatever is printed next takes the line's place.
     """
@@ -317,6 +317,7 @@ def _print(text: str, stream: TextIO) -> None:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
             _PROGRESS.open = False
+        _PROGRESS.last = ""
         stream.write(text + "\n")
 
 
@@ -363,8 +364,16 @@ def _draw(table: Table, rows: Sequence[Sequence[str]], *, wide: bool) -> None:
             break
         shown.remove(table.columns.index(column))
     if sum(least[index] + 2 for index in shown) - 2 > console.width:
+        longest = [max(map(rich.cells.cell_len, " ".join(column).split())) for column in cells]
+        least = [min(w, longest[i]) if folds[i] and i < len(names) - 1 else w for i, w in enumerate(least)]
+    if sum(least[index] + 2 for index in shown) - 2 > console.width:
         _blocks(table.title, names, rows)
         return
+    spare = console.width + 2 - sum(least[index] + 2 for index in shown)
+    given = list(least)
+    for index in reversed(shown):  # the last column first: it has the longest texts
+        given[index] += min(widths[index] - least[index], spare)
+        spare -= given[index] - least[index]
     drawn = rich.table.Table(
         box=rich.box.SIMPLE_HEAD,
         title=table.title,
@@ -380,7 +389,7 @@ def _draw(table: Table, rows: Sequence[Sequence[str]], *, wide: bool) -> None:
             justify=justify,
             overflow="fold",
             no_wrap=least[index] == widths[index],
-            min_width=least[index],
+            width=given[index],
         )
     for row in rows:
         drawn.add_row(*(rich.text.Text(row[index]) for index in shown))

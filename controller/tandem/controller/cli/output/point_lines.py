@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tandem.controller.decision.restore_points import RestorePoint
 
 POINT_COLUMNS: Final = ("restore point", "from", "to", "kept until", "command")
-POINT_EXTRA: Final = ("kept until", "from")
+POINT_EXTRA: Final = ("kept until",)
 
 
 def point_rows(points: Iterable[RestorePoint]) -> Iterator[tuple[object, ...]]:

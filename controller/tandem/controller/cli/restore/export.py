@@ -40,10 +40,10 @@ def export(
     config: ConfigOption = None,
     overrides: SetOption = None,
     *,
-    form: Annotated[str, typer.Option("--format", metavar="|".join(_FORMATS), help="What is written.")],
     to: Annotated[
         str, typer.Option("--to", metavar="PATH", help="A new folder; also a URL that this Spark can write to.")
     ],
+    form: Annotated[str, typer.Option("--format", metavar="|".join(_FORMATS), help="What is written.")] = "parquet",
     named_topics: backup_place.TopicsArgument = None,
     topics: backup_place.TopicsOption = None,
     generation: backup_place.GenerationOption = None,
@@ -134,12 +134,14 @@ def export(
             latest=latest_per_key,
             tombstones=not no_tombstones,
         )
-
-        def tell(done: int, of: int) -> None:
-            output.progress(f"{done} of {of} tasks")
-
-        report = job.export(spark, request, tell=tell)
+        report = job.export(spark, request, tell=tell_tasks)
     _show(planned, report, form, time.monotonic() - began, output_)
+
+
+def tell_tasks(done: int, of: int) -> None:
+    """Show how many of Spark's tasks are done, once Spark has planned them."""
+    if of:
+        output.progress(f"{done} of {of} tasks")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,8 +43,9 @@ def _report_lines(report: RewindReport) -> Iterator[str]:
     if report.left_alone:
         sample = [one for part in report.partitions for one in part.left_alone_sample][:_HASHES]
         yield (
-            f"{report.left_alone:,} were left alone: others wrote them meanwhile (hashes: {', '.join(sample)}"
-            f"{', …' if report.left_alone > len(sample) else ''}). Run it again to bring them back too"
+            f"{report.left_alone:,} were left alone: others wrote them meanwhile (hashes of their keys: "
+            f"{', '.join(sample)}{', …' if report.left_alone > len(sample) else ''}). "
+            "Run it again to bring them back too"
         )
     if report.errors:
         yield "\n".join(report.errors)
@@ -95,8 +96,8 @@ def plan_tables(plan: RewindPlan, *, wide: bool = False) -> Iterator[Table | str
                 "partition",
                 "was",
                 "key" if plan.sample[0].key is not None else "hash of the key",
-                "at",
-                "now at",
+                "offset then",
+                "offset now",
             ),
             rows=[
                 (
@@ -108,8 +109,10 @@ def plan_tables(plan: RewindPlan, *, wide: bool = False) -> Iterator[Table | str
                 )
                 for one in plan.sample[:_SHOWN]
             ],
-            right=frozenset({"partition", "at", "now at"}),
+            right=frozenset({"partition", "offset then", "offset now"}),
         )
+        if plan.sample[0].key is None:
+            yield "a hash is BLAKE2b of the key, with 128 bits; --show-keys shows the keys themselves"
 
 
 def _sums(changes: Sequence[_Change], *, wide: bool) -> tuple[object, ...]:

@@ -390,7 +390,8 @@ def _bar() -> Any:  # noqa: ANN401 - as above
             self._task = progress.add_task("starting", total=None)
 
         def phase(self, text: str) -> None:
-            self._progress.update(self._task, description=text, total=None)
+            before, self._task = self._task, self._progress.add_task(text, total=None)
+            self._progress.remove_task(before)  # a task that has been full stays full and stands still
 
         def records(self, done: int, of: int) -> None:
             self._progress.update(self._task, completed=done, total=of)

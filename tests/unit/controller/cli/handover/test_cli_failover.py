@@ -67,6 +67,15 @@ def test_what_it_costs_in_other_situations() -> None:
     assert "duration" not in beside
 
 
+def test_what_a_checkpoint_keeps_does_not_go() -> None:
+    """Storage and moments are those of a generation that stays, and nothing says that it is cleared."""
+    for window_s in (0.0, 60.0):
+        text = "\n".join(failover._costs(plan(kept_for=("checkpoint x",), window_s=window_s)))
+        assert "64.0 MiB more as long as generation 1 is kept for checkpoint x" in text
+        assert "can be restored now; those of generation 1 stay as long as it is kept" in text
+        assert "cleared" not in text
+
+
 @pytest.mark.parametrize(
     ("stage", "text"),
     [

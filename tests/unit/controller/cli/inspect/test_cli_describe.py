@@ -107,6 +107,10 @@ def test_a_topic_over_its_generations(store: ObjectStore, config: str, capsys: p
     assert [one["offset"] for one in told["copies"][0]["positions"]] == [10, 0]
     assert run(["describe", "topic/7", "-c", config]) == 0
     assert capsys.readouterr().out.startswith("topic 7: in 2 generations\n")
+    assert run(["describe", "orders", "-c", config, "--wide"]) == 0
+    objects = re.findall(r"^(\S+\.avro) .* (\S+)$", capsys.readouterr().out, re.MULTILINE)
+    assert len({key for key, _ in objects}) == 2
+    assert {topics for _, topics in objects} == {"orders"}
 
 
 def test_more_than_a_screen_is_counted(store: ObjectStore, config: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import io
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from support.backups.build_backup import Backup, TopicSpec, records
@@ -13,7 +14,10 @@ from support.backups.build_backup import Backup, TopicSpec, records
 from tandem.controller.cli.main import run
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.output import OutputFormat, Table
+from tandem.controller.cli.output.point_lines import POINT_COLUMNS, POINT_EXTRA, point_rows
 from tandem.controller.cli.output.topic_rows import TopicRows
+from tandem.controller.cli.restore.view import telling
+from tandem.controller.decision.restore_points import PointKind, RestorePoint
 from tandem.sink.store import ObjectStore
 
 TOPIC = "payments.customer-accounts.v2.compacted.x"[:40]
@@ -155,4 +159,47 @@ def test_progress_elsewhere_is_lines(capsys: pytest.CaptureFixture[str]) -> None
     for text in ("7 of 9 objects", "7 of 9 objects", "9 of 9 objects"):
         output.progress(text)
     output.note(f"{datetime(2026, 1, 1, tzinfo=UTC):%Y}")
-    assert capsys.readouterr().err == "7 of 9 objects\n9 of 9 objects\n2026\n"
+    output.progress("9 of 9 objects")
+    assert capsys.readouterr().err == "7 of 9 objects\n9 of 9 objects\n2026\n9 of 9 objects\n"
+
+
+def test_the_bar_of_a_restore_goes_on_in_the_next_phase(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A phase without figures has none of those before it, which were complete."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("sys.stderr", shown := Terminal())
+    with telling() as tell:
+        tell.phase("loading")
+        tell.records(7, 7)
+        time.sleep(0.3)  # the bar is drawn ten times a second
+        tell.phase("verifying")
+        time.sleep(0.3)
+    drawn = shown.getvalue().rpartition("verifying")[2]
+    assert "7/7" in shown.getvalue()
+    assert "0/?" in drawn
+    assert "7/7" not in drawn
+
+
+def test_restore_points_keep_their_moments_on_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From, to and the command stay, for `status` and, with the pair's name, for `list`; times fold between words."""
+    at = datetime(2026, 11, 29, 5, 54, 20, tzinfo=UTC)
+    restored = "tandem restore --checkpoint before-migration"
+    points = [
+        RestorePoint(
+            kind=PointKind.CHECKPOINT, name="before-migration", start=at, end=at, kept_until=at, command=restored
+        ),
+        RestorePoint(
+            kind=PointKind.NEWEST, name="1", start=at - timedelta(hours=1), end=at, command="tandem restore --at MOMENT"
+        ),
+    ]
+    rows = list(point_rows(points))
+    for columns, shown in ((POINT_COLUMNS, rows), (("pair", *POINT_COLUMNS), [("payments-eu", *row) for row in rows])):
+        terminal = on_terminal(monkeypatch)
+        table = Table(columns=columns, rows=shown, extra=POINT_EXTRA)
+        output.show(kind="X", body={}, output=OutputFormat.TABLE, tables=[table])
+        text = terminal.getvalue()
+        lines = [line.rstrip() for line in text.splitlines()]
+        assert all(name in lines[0] + lines[1] for name in ("FROM", "TO", "COMMAND")), text
+        assert max(map(len, lines)) <= 80, text
+        assert "04:54:20Z" in text
+        assert text.count("2026-11-29") == 3
