@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import fastavro
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from support.pairs.in_process import tandem
 from support.pairs.instances import QUICK, Pair, PairMaker, merge
 from support.pairs.outcomes import UNCLEANED
@@ -130,6 +131,9 @@ def test_a_key_is_gone_from_all_copies(kafka: KafkaServer, two: tuple[Pair, str]
 
     _, told = tandem(pair, "erase", topic, "--key", KEY.decode(), "--yes", expected=ExitCode.REFUSED)
     assert "TDM-T016" in told
+    plan, told = tandem(pair, "erase", topic, "--key", KEY.decode(), "--dry-run", expected=ExitCode.REFUSED)
+    assert "TDM-T016" in told
+    assert (plan["plan"]["found"], plan["live"]["values"]) == (1, 2)
     write(kafka.bootstrap, topic, [(0, KEY, None), (1, KEY, None)])
     settled(pair, kafka.bootstrap, topic)
     now = state_of(kafka.bootstrap, topic)
@@ -137,16 +141,20 @@ def test_a_key_is_gone_from_all_copies(kafka: KafkaServer, two: tuple[Pair, str]
     assert len({record[:2] for record in before}) == 5
     objects = [(info.key, info.size) for info in pair.store.list(f"{pair.name}/") if info.key.endswith(".avro")]
 
-    plan, told = tandem(pair, "erase", topic, "--key", KEY.decode(), "--key", "nobody", "--dry-run")
+    keys = ("--key", KEY.decode(), "--key", "nobody")
+    plan, told = tandem(pair, "erase", topic, *keys, "--dry-run", expected=ExitCode.UNHEALTHY)
     assert (plan["plan"]["keys"], plan["plan"]["found"], plan["plan"]["records"]) == (2, 1, 3 + 5)
     assert [one["checkpoints"] for one in plan["plan"]["generations"]] == [["before"], []]
-    assert plan["live"] == {"values": 0, "shadowed": 2, "tombstones": 0}
+    former = [{"partition": 0, "keys": 1, "values": 2}, {"partition": 1, "keys": 1, "values": 1}]
+    assert plan["live"] == {"values": 0, "shadowed": 2, "tombstones": 0, "former": former}
+    assert (plan["restored"], "3 former values" in plan["pending"]) == ([], True)
     _, told = tandem(pair, "erase", topic, "--key", KEY.decode(), expected=ExitCode.REFUSED)
     assert "TDM-C020" in told
     assert [(i.key, i.size) for i in pair.store.list(f"{pair.name}/") if i.key.endswith(".avro")] == objects
 
-    done, told = tandem(pair, "erase", topic, "--key", KEY.decode(), "--yes")
-    assert (done["result"]["clean"], done["result"]["remains"]) == (True, 0)
+    # The copies are proven to have none, and it is not over: the log has values that a turn reads again.
+    done, told = tandem(pair, "erase", topic, "--key", KEY.decode(), "--yes", expected=ExitCode.UNHEALTHY)
+    assert (done["result"]["clean"], done["result"]["remains"], "pending" in done) == (True, 0, True)
     assert sum(one["records"] for one in done["result"]["generations"]) == 8
     assert stored_records(pair, KEY) == []
     for state in ((), ("--generation", "1"), ("--checkpoint", "before"), ("--at", iso(moment))):
@@ -160,8 +168,8 @@ def test_a_key_is_gone_from_all_copies(kafka: KafkaServer, two: tuple[Pair, str]
     assert restored(pair, kafka, spark, topic, checkpoint="before") == expected
     assert restored(pair, kafka, spark, topic, at=moment) == expected
 
-    again, _ = tandem(pair, "erase", topic, "--key", KEY.decode(), "--yes")
-    assert "result" not in again
+    found, _ = tandem(pair, "erase", topic, "--key", KEY.decode(), "--yes", expected=ExitCode.UNHEALTHY)
+    assert ("result" in found, len(found["restored"])) == (False, 3), "topics that were restored are named"
     write(kafka.bootstrap, topic, others(3))
     settled(pair, kafka.bootstrap, topic)
     pair.activate("a", 3)
@@ -169,12 +177,28 @@ def test_a_key_is_gone_from_all_copies(kafka: KafkaServer, two: tuple[Pair, str]
     pair.wait("generation 2 is sealed", lambda: (found := pair.generation(2)) and found.sealed)
     # The log still has all records: the next generation reads them again, as was said.
     assert {record[:2] for record in stored_records(pair, KEY)} == {record[:2] for record in before}
-    tandem(pair, "--set", "recovery.window=0s", "erase", topic, "--key", KEY.decode(), "--yes")
+    again = ("--set", "recovery.window=0s", "erase", topic, "--key", KEY.decode(), "--yes")
+    tandem(pair, *again, expected=ExitCode.UNHEALTHY)
     assert stored_records(pair, KEY) == []
     assert tandem(pair, "verify")[0]["findings"] == []
     states = {state.number: state for state in pair.history()}
     assert all(not state.taints for state in states.values())
     assert restored(pair, kafka, spark, topic) == state_of(kafka.bootstrap, topic)
+    _empty(kafka.bootstrap, topic)
+    found, _ = tandem(pair, *again)
+    assert ("result" in found, "pending" in found) == (False, False), "it is over: the log has none any more"
+
+
+def _empty(bootstrap: str, topic: str) -> None:
+    """Take all records out of a topic, as if its cleaner had passed over those of the key."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    deletes = ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SET)
+    policy = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[deletes])
+    for future in admin.incremental_alter_configs([policy]).values():
+        future.result(30)
+    ends = [TopicPartition(topic, number, end) for number, end in enumerate(ends_of(bootstrap, topic))]
+    for deleted in admin.delete_records(ends).values():
+        deleted.result(30)
 
 
 @pytest.mark.slow  # tests/unit/spark_jobs/erasure/test_erasing_histories.py kills it between any two of its steps
@@ -194,7 +218,8 @@ def test_a_run_that_is_killed_is_given_again(kafka: KafkaServer, two: tuple[Pair
     for pin in pins.list_pins(pair.store, pair.name):
         if not pin.lasting:
             pins.release_pin(pair.store, pair.name, pin)  # it would end two minutes later
-    done, _ = tandem(pair, "erase", topic, "--key", KEY.decode(), "--yes")
+    done, _ = tandem(pair, "erase", topic, "--key", KEY.decode(), "--yes", expected=ExitCode.UNHEALTHY)
     assert "result" not in done or done["result"]["clean"]
+    assert "pending" in done
     assert stored_records(pair, KEY) == []
     assert tandem(pair, "verify")[0]["findings"] == []

@@ -82,11 +82,13 @@ class ErasedGeneration:
 class ErasureOutcome:
     """What became of an erasure. `remains`: records of the keys that the last search found in objects of chains.
 
-    `left` are the generations that were left alone.
+    `searched`: objects that chains and checkpoints name at the end, each of which was searched. `left` are the
+    generations that were left alone.
     """
 
     generations: tuple[ErasedGeneration, ...]
     remains: int
+    searched: int
     left: tuple[LeftAlone, ...]
     errors: dict[str, str]
 
@@ -157,16 +159,13 @@ class Eraser:
             outcomes.append(outcome)
             tell(outcome)
         states, cuts = self._look()
-        rest = [
-            task
-            for state in states
-            for task in objects_to_search(state, cuts, self._topic)
-            if task.item.key not in clean
-        ]
+        named = [task for state in states for task in objects_to_search(state, cuts, self._topic)]
+        rest = [task for task in named if task.item.key not in clean]
         found = list(self._run(rest, False)) if rest else []
         return ErasureOutcome(
             generations=tuple(outcomes),
             remains=sum(one.records for one in found),
+            searched=len(named),
             left=self._left(states),
             errors={one.key: one.error for one in found if one.error is not None},
         )

@@ -28,6 +28,8 @@ _UNCOMMITTED: Final = (RetentionAction.ORPHANS, RetentionAction.LEFTOVERS, Reten
 class ErasureResult:
     """What became of an erasure. `clean`: the last search found nothing, and nothing waits.
 
+    That is about the copies: what the live log may bring back is in `pending` of the report. `searched`: objects that
+    chains and checkpoints name and that hold a part of the topic, all of which the proof is about.
     `orphans` are objects and uploads in no chain that were deleted, `uncommitted` those that stay because their writer
     may still commit them: a later run searches what was committed.
     """
@@ -37,16 +39,24 @@ class ErasureResult:
     generations: tuple[ErasedGeneration, ...]
     orphans: int
     uncommitted: int
+    searched: int | None = field(default=None, metadata=UNLESS_NONE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErasureReport:
-    """`tandem erase`. `live` is what the live topic had of the keys; None: it was not looked at, or does not exist."""
+    """`tandem erase`. `live` is what the live topic had of the keys; None: it was not looked at, or does not exist.
+
+    `pending`: which values in the live log can come back into a copy, and when, so that the erasure is not over however
+    clean the copies are. `restored`: topics of the cluster that restores of the pair created, none of which is
+    searched; there unless the cluster was not looked at.
+    """
 
     root: str
     plan: ErasurePlan
     live: LiveKeys | None
     versions: FormerCopies
+    pending: str | None = field(default=None, metadata=UNLESS_NONE)
+    restored: tuple[str, ...] | None = field(default=None, metadata=UNLESS_NONE)
     result: ErasureResult | None = field(default=None, metadata=UNLESS_NONE)
 
 
@@ -69,8 +79,11 @@ class ErasureJob:
         self._topic = topic
         self._eraser: Eraser = eraser(spark, address, pair, topic, keys, tell=told)
 
-    def plan(self, live: LiveKeys | None) -> ErasureReport:
-        """Search everything. ConfigError if no generation knows the topic; raises as `Eraser.plan`."""
+    def plan(self, live: LiveKeys | None, restored: tuple[str, ...] | None = None) -> ErasureReport:
+        """Search everything; `live` and `restored` go into the report.
+
+        ConfigError if no generation knows the topic; raises as `Eraser.plan`.
+        """
         plan = self._eraser.plan()
         if not plan.generations and not plan.left:
             raise ConfigError(
@@ -78,7 +91,14 @@ class ErasureJob:
                 code="TDM-T012",
                 remedy="`tandem list` and `tandem status` show what is backed up",
             )
-        return ErasureReport(root=self._address.root, plan=plan, live=live, versions=self._versions(purge=False))
+        return ErasureReport(
+            root=self._address.root,
+            plan=plan,
+            live=live,
+            versions=self._versions(purge=False),
+            pending=None if live is None else live.pending(self._topic),
+            restored=restored,
+        )
 
     def carry_out(
         self, report: ErasureReport, *, purge: bool, tell: Callable[[ErasedGeneration], None] = lambda _: None
@@ -95,6 +115,7 @@ class ErasureJob:
                 generations=outcome.generations,
                 orphans=orphans,
                 uncommitted=uncommitted,
+                searched=outcome.searched,
             ),
             plan=replace(report.plan, left=outcome.left, errors=_errors(outcome)),
         )

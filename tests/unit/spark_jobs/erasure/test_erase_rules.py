@@ -27,7 +27,7 @@ from tandem.sink.store.contract.former_versions import FormerVersion
 from tandem.spark_jobs.erasure.erase_object import ErasedObject, ErasureTask, SearchedKeys, erase_all
 from tandem.spark_jobs.erasure.eraser import Eraser
 from tandem.spark_jobs.erasure.former_copies import find_former_copies
-from tandem.spark_jobs.erasure.live_keys import LiveKeys, fold_live
+from tandem.spark_jobs.erasure.live_keys import FormerValues, LiveKeys, fold_live
 from tandem.spark_jobs.reading.object_reader import ObjectReader
 from tandem.spark_jobs.reading.wanted_state import StateRequest
 from tandem.spark_jobs.state.find_state import find_state
@@ -387,8 +387,13 @@ def test_a_snapshot_has_what_was_erased() -> None:
 
 def test_only_the_newest_record_of_a_key_brings_it_back() -> None:
     """A value below a tombstone goes with the next cleaning; a value above one is the topic's."""
-    log = [(b"a", True), (b"a", False), (b"b", False), (b"b", True), (b"c", False)]
-    assert fold_live(iter(log)) == LiveKeys(values=1, shadowed=1, tombstones=1)
+    log = [(b"a", True), (b"a", True), (b"a", False), (b"b", False), (b"b", True), (b"c", False)]
+    former = FormerValues(partition=4, keys=1, values=2)
+    found = fold_live(iter(log), 4)
+    assert found == LiveKeys(values=1, shadowed=1, tombstones=1, former=(former,))
+    assert "values of 1 of the keys above all tombstones" in (found.pending("t") or "")
+    assert "2 former values of 1 of the keys below their tombstones (partition 4: 2)" in (found.pending("t") or "")
+    assert fold_live(iter([(b"c", False)]), 4).pending("t") is None
 
 
 @dataclass

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tandem.controller.config import Config
+    from tandem.sink.store import ObjectStore
     from tandem.spark_jobs.erasure.erase_object import SearchedKeys
     from tandem.spark_jobs.erasure.live_keys import LiveKeys
 
@@ -78,9 +79,16 @@ def erase(
     tombstones to the live topic first: a key that it still has is refused, as the next turn would bring it back. Safe
     beside running instances. A run that was interrupted is repeated by giving the same command again.
 
-    Exit code 0 if a last search found nothing, 3 if something is left: a generation that is still being read or
-    cleared, an object that can't be read, a reader's pin; run it again then. 5 if it is refused: the live topic has
-    keys, or there is no terminal and no --yes.
+    It proves that no copy has a record of the keys now. It is not over while the live log has former values below
+    their tombstones: a generation that is built before the broker's log cleaner has passed over them reads them again.
+    Their partitions and number are shown; give the same command again when the cleaner has passed. Topics that were
+    restored, exports and replicas are not searched: topics that restores created in this cluster are named.
+
+    Exit code 0 if no copy has a record and the live log no value that could come back (not looked at with --skip-live,
+    accepted with --despite-live), 3 if it has to be given again: former values in the live log, a generation that is
+    still being read or cleared, an object that can't be read, a reader's pin. 5 if it is refused: the live topic has
+    values of the keys, or there is no terminal and no --yes. --dry-run shows the plan and ends with 3 or 5 for the
+    same reasons; records that a run would erase are no reason.
     """
     from tandem.controller.cli.maintain.erase_view import describe, show, tell  # noqa: PLC0415 - loaded when the command runs, not for --help
     from tandem.controller.config.derived_settings import store_settings  # noqa: PLC0415 - likewise
@@ -94,22 +102,26 @@ def erase(
     require_pair(address, settings.pair)
     warn_of_lost_heads(settings, address.open())
     with spark_session(master, name=f"tandem erase {topic}") as spark:
-        live = None if skip_live else _live(spark, settings, topic, wanted)
-        if live is not None and live.values:
-            _refuse_live(topic, live, refused=not (despite_live or dry_run))
+        live, restored = (None, None) if skip_live else _live(spark, settings, topic, wanted, address.open())
+        refusal = None if live is None or not live.values or despite_live else _still_there(topic, live)
+        if refusal is not None and not dry_run:
+            raise refusal
         output.note(f"searching {settings.store.root}, pair {settings.pair}, for {len(wanted.keys):,} keys on {master}")
         job = ErasureJob(spark, address, settings.pair, topic, wanted, told=_tell_objects)
-        report = job.plan(live)
+        report = job.plan(live, restored)
         if dry_run or not (report.plan.due or (purge_versions and report.versions.versions)):
             show(report, output_)
-            if report.plan.left or report.plan.errors:
+            if refusal is not None:
+                raise refusal
+            if report.plan.left or report.plan.errors or (report.pending is not None and not despite_live):
                 raise typer.Exit(ExitCode.UNHEALTHY)
             return
         describe(report, output_, purge=purge_versions)
         consent(f"Erase {report.plan.records:,} records of {topic} for good?", yes=yes)
         report = job.carry_out(report, purge=purge_versions, tell=tell)
     show(report, output_)
-    if report.result is None or not report.result.clean or (purge_versions and report.versions.error is not None):
+    over = report.result is not None and report.result.clean and (report.pending is None or despite_live)
+    if not over or (purge_versions and report.versions.error is not None):
         raise typer.Exit(ExitCode.UNHEALTHY)
 
 
@@ -139,21 +151,20 @@ def _keys(texts: list[str] | tuple[()], file: Path | None, form: KeyFormat) -> f
     return frozenset(found)
 
 
-def _live(spark: SparkSession, settings: Config, topic: str, wanted: SearchedKeys) -> LiveKeys | None:
-    from tandem.spark_jobs.erasure.live_keys import search_live_topic  # noqa: PLC0415 - loaded when the command runs, not for --help
+def _live(
+    spark: SparkSession, settings: Config, topic: str, wanted: SearchedKeys, store: ObjectStore
+) -> tuple[LiveKeys | None, tuple[str, ...]]:
+    from tandem.spark_jobs.erasure.live_keys import find_restored_topics, search_live_topic  # noqa: PLC0415 - loaded when the command runs, not for --help
     from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress  # noqa: PLC0415 - likewise
 
     output.note(f"reading the live topic {topic}")
     cluster = ClusterAddress(props=dict(settings.kafka.reveal()), batch_limit=settings.memory.largest_batch)
-    return search_live_topic(spark, cluster, topic, wanted)
+    return search_live_topic(spark, cluster, topic, wanted), find_restored_topics(store, settings.pair, cluster)
 
 
-def _refuse_live(topic: str, live: LiveKeys, *, refused: bool) -> None:
-    text = f"the live topic {topic} still has values of {live.values:,} of the keys: a turn would bring them back"
-    if refused:
-        raise RefusedError(
-            text,
-            code="TDM-T016",
-            remedy="write their tombstones first; or erase the present copies all the same with --despite-live",
-        )
-    output.warn(text)
+def _still_there(topic: str, live: LiveKeys) -> RefusedError:
+    return RefusedError(
+        f"the live topic {topic} still has values of {live.values:,} of the keys: a turn would bring them back",
+        code="TDM-T016",
+        remedy="write their tombstones first; or erase the present copies all the same with --despite-live",
+    )

@@ -16,17 +16,20 @@ _SHOWN = 20
 
 
 def show(report: ErasureReport, form: OutputFormat) -> None:
-    """Print a plan, or a report, on stdout."""
-    output.show(kind="Erasure", body=report, output=form, tables=_tables(report))
+    """Print a plan, or a report, on stdout. A table of a report is what `describe` has not printed before."""
+    plan = () if report.result is not None else _plan_tables(report)
+    output.show(kind="Erasure", body=report, output=form, tables=(*plan, *_end_lines(report)))
 
 
 def describe(report: ErasureReport, form: OutputFormat, *, purge: bool) -> None:
     """Print the plan and what it means before a question: a table on stdout; else on stderr, as a document follows."""
     if form is OutputFormat.TABLE:
-        show(report, form)
+        output.show(kind="Erasure", body=report, output=form, tables=_plan_tables(report))
     else:
         output.note(_found(report))
     lines = [
+        *_left_lines(report),
+        *([f"{report.pending}; it is not over with this run"] if report.pending is not None else []),
         "every moment and checkpoint stays restorable, but without these keys",
         "`tandem rewind` to an earlier moment takes them for keys that did not exist then",
         "plans of restores that have begun must be made anew; this can't be taken back",
@@ -59,12 +62,11 @@ def _found(report: ErasureReport) -> str:
     )
 
 
-def _tables(report: ErasureReport) -> Iterator[Table | str]:
+def _plan_tables(report: ErasureReport) -> Iterator[Table | str]:
     yield _found(report)
     figures = ("generation", "searched", "objects", "bytes", "records", "tombstones", "replaced")
     if report.plan.generations:
         yield Table(
-            title="before" if report.result is not None else None,
             columns=(*figures, "checkpoints"),
             rows=[
                 (
@@ -82,32 +84,54 @@ def _tables(report: ErasureReport) -> Iterator[Table | str]:
             right=frozenset(figures),
             extra=("replaced", "searched"),
         )
-    yield from _live_lines(report)
+
+
+def _end_lines(report: ErasureReport) -> Iterator[str]:
+    """Yield what was done, what is left, what is proven of the copies, and what is not over."""
+    plan, result, live = report.plan, report.result, report.live
+    yield from _left_lines(report)
+    if result is not None:
+        yield from _result_lines(result)
+    yield from _version_lines(report)
+    if live is not None and (live.tombstones or live.shadowed):
+        yield (
+            f"the live log has tombstones of {live.tombstones + live.shadowed:,} of the keys: a generation that is "
+            "built before delete.retention.ms is over reads those: the key, and no value"
+        )
+    yield _elsewhere(report)
+    left = bool(plan.left or plan.errors)
+    if result is not None:
+        left = not result.clean
+        proven = result.searched if result.clean else None
+    else:
+        proven = None if left or plan.due else sum(one.searched for one in plan.generations)
+    if proven is not None:
+        yield f"proven: 0 records are left in the {proven:,} objects of {plan.topic} that chains and checkpoints name"
+    if report.pending is not None:
+        yield f"not over: {report.pending}; give the same command again when it has"
+    elif left:
+        yield "not over: give the same command again"
+
+
+def _left_lines(report: ErasureReport) -> Iterator[str]:
     for left in report.plan.left:
         yield f"generation {left.generation} is left alone: {left.reason}"
     for name, why in list(report.plan.errors.items())[:_SHOWN]:
         yield f"{name}: {why}"
-    if report.result is not None:
-        yield from _result_lines(report.result)
-    elif not report.plan.due:
-        yield "nothing to erase"
-    yield from _version_lines(report)
 
 
-def _live_lines(report: ErasureReport) -> Iterator[str]:
-    live = report.live
-    if live is None:
-        return
-    if live.shadowed:
-        yield (
-            f"the live log has older values of {live.shadowed:,} of the keys below their tombstones, until its cleaner "
-            "passes: a generation that is built before that reads them again; run it again afterwards"
-        )
-    if live.tombstones or live.shadowed:
-        yield (
-            f"the live log has tombstones of {live.tombstones + live.shadowed:,} of the keys, for delete.retention.ms: "
-            "the next generation reads those, and no value"
-        )
+def _elsewhere(report: ErasureReport) -> str:
+    """Return where records of the keys may be that the command does not look at."""
+    if report.restored is None:
+        return "not searched: the live topic, whose values may come back; restored topics, exports, replicas"
+    known = report.restored
+    if not known:
+        return "not searched: exports, replicas, and topics that were restored elsewhere or were adopted"
+    shown = ", ".join(known[:_SHOWN]) + (f" and {len(known) - _SHOWN:,} more" if len(known) > _SHOWN else "")
+    return (
+        f"not searched: topics that restores created in this cluster, which keep what they were given: {shown}; "
+        "topics restored elsewhere or adopted, exports, replicas"
+    )
 
 
 def _result_lines(result: ErasureResult) -> Iterator[str]:
@@ -124,8 +148,6 @@ def _result_lines(result: ErasureResult) -> Iterator[str]:
             yield f"generation {one.generation}: {_waits(one)}"
     if result.remains:
         yield f"{result.remains:,} records of the keys came in meanwhile: run it again"
-    elif result.clean:
-        yield "proof: no object that a chain or a checkpoint names has a record of the keys"
 
 
 def _version_lines(report: ErasureReport) -> Iterator[str]:
