@@ -180,7 +180,7 @@ MISTAKES = (
     Mistake(
         name="complete although a complete generation reaches further",
         file="avro/tandem/backup_avro/selection/completion.py",
-        old="            if held and not _reaches(mine, other, key):\n",
+        old="            if held and not _reaches(mine, other, key) and not _reached_before(mine, other, key, earlier):\n",
         new="            if held and not mine.positions:\n",
     ),
     Mistake(
@@ -324,8 +324,8 @@ MISTAKES = (
     Mistake(
         name="the brokers are never asked about an idle log",
         file="controller/tandem/controller/decision/decide.py",
-        old="seen.generations, seen.guarded, maybe_cut)",
-        new="seen.generations, seen.guarded)",
+        old="seen.generations, seen.guarded, maybe_cut, earlier)",
+        new="seen.generations, seen.guarded, (), earlier)",
     ),
     Mistake(
         name="a log start that another generation knows is forgotten",
