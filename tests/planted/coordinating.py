@@ -8,17 +8,23 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="a build has to reach what the Active has by now",
         file="avro/tandem/backup_avro/selection/completion.py",
-        old="    return now if before is None or before.epoch != now.epoch else before\n",
-        new="    return now\n",
+        old="    return NotedPositions(offsets, (*noted.looks[-_COMMITS_BACK:], look))\n",
+        new="    return NotedPositions(offsets, (look,))\n",
+    ),
+    Mistake(
+        name="a build has to reach what the Active had when it was first read through",
+        file="avro/tandem/backup_avro/selection/completion.py",
+        old="    if noted.looks and offsets == noted.offsets:\n",
+        new="    if noted.looks:\n",
     ),
     Mistake(
         name="an earlier position counts in a later epoch",
         file="avro/tandem/backup_avro/selection/completion.py",
-        old="    if before is None or key in other.taints or before.epoch != other.positions[key].epoch:\n",
-        new="    if before is None or key in other.taints:\n",
+        old=" or not before.epoch == other.positions[key].epoch == here.epoch:\n",
+        new=" or before.epoch != other.positions[key].epoch:\n",
     ),
     Mistake(
-        name="positions to reach are noted before a build is read through",
+        name="positions of others are noted before a build is read through",
         file="avro/tandem/backup_avro/selection/completion.py",
         old="    if mine.complete or obstacles(mine, (), guarded):\n",
         new="    if mine.complete:\n",

@@ -1,7 +1,7 @@
 """When a generation may become COMPLETE: what still stands in the way, and whether it can get there at all.
 
 Pure functions over folded states. A generation is COMPLETE once every guarded partition is read through, without a
-taint, and reaches the position that each other COMPLETE generation had when that was so (docs/protocol.md).
+taint, and reaches the position that each other COMPLETE generation had two of its commits ago (docs/protocol.md).
 """
 
 from __future__ import annotations
@@ -15,9 +15,26 @@ from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.selection.coverage import GuardedPartitions, cut_off, reaches_cut
 
 EarlierPositions: TypeAlias = Mapping[int, Mapping[PartitionKey, Position]]
-"""The positions of COMPLETE generations, by number, at the time at which a build began to lack only those."""
+"""The positions of COMPLETE generations, by number, at an earlier look."""
 
 NO_EARLIER: EarlierPositions = MappingProxyType({})
+
+_COMMITS_BACK = 2
+
+
+class NotedPositions(NamedTuple):
+    """The looks at other generations after the last commits of a build, oldest first, and its offsets at the last."""
+
+    offsets: Mapping[PartitionKey, int]
+    looks: tuple[EarlierPositions, ...]
+
+    @property
+    def earlier(self) -> EarlierPositions:
+        """The oldest look."""
+        return self.looks[0] if self.looks else NO_EARLIER
+
+
+NOTHING_NOTED = NotedPositions({}, ())
 
 
 class Shortfall(NamedTuple):
@@ -64,27 +81,21 @@ def obstacles(
     return found
 
 
-def positions_to_reach(
-    mine: Generation, others: Iterable[Generation], guarded: GuardedPartitions, earlier: EarlierPositions
-) -> EarlierPositions:
-    """Return the positions that `mine` has to reach; none as long as it lacks something of its own.
+def note_positions(
+    mine: Generation, others: Iterable[Generation], guarded: GuardedPartitions, noted: NotedPositions = NOTHING_NOTED
+) -> NotedPositions:
+    """Return what is noted of the others at a look at all chains; nothing as long as `mine` lacks something of its own.
 
-    Once it lacks nothing, they stay as they were then. The others commit too: where they do that more often than a
-    commit of `mine` takes, they are ahead at every look. What is new since (a COMPLETE generation, a partition, a
-    leader epoch) counts as it is when it is first seen.
+    The others commit too: where they do that more often than a commit of `mine` takes, they are ahead at every look.
+    So it is enough to reach what they had two commits of `mine` ago.
     """
     if mine.complete or obstacles(mine, (), guarded):
-        return NO_EARLIER
-    return {
-        other.number: {key: _earliest(key, now, earlier.get(other.number, {})) for key, now in other.positions.items()}
-        for other in others
-        if other.complete and other.number != mine.number
-    }
-
-
-def _earliest(key: PartitionKey, now: Position, earlier: Mapping[PartitionKey, Position]) -> Position:
-    before = earlier.get(key)
-    return now if before is None or before.epoch != now.epoch else before
+        return NOTHING_NOTED
+    offsets = {key: position.offset for key, position in mine.positions.items()}
+    if noted.looks and offsets == noted.offsets:
+        return noted
+    look = {other.number: other.positions for other in others if other.complete and other.number != mine.number}
+    return NotedPositions(offsets, (*noted.looks[-_COMMITS_BACK:], look))
 
 
 def shortfalls(
@@ -128,10 +139,10 @@ def _short(
 
 def _reached_before(mine: Generation, other: Generation, key: PartitionKey, earlier: EarlierPositions) -> bool:
     """Whether `mine` has what `other` had earlier, and `other` has only read on in the same epoch since."""
-    before = earlier.get(other.number, {}).get(key)
-    if before is None or key in other.taints or before.epoch != other.positions[key].epoch:
+    before, here = earlier.get(other.number, {}).get(key), mine.positions[key]
+    if before is None or key in other.taints or not before.epoch == other.positions[key].epoch == here.epoch:
         return False
-    return mine.positions[key].offset >= before.offset and mine.positions[key].epoch >= before.epoch
+    return here.offset >= before.offset
 
 
 def _reaches(mine: Generation, other: Generation, key: PartitionKey) -> bool:

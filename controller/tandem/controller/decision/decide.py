@@ -35,7 +35,7 @@ class Reason(StrEnum):
     ROTATION_DUE = "the generation is due for rotation"
     TAINTED = "the generation is tainted"
     RESTARTED = "an earlier process of this instance left it"
-    READ_THROUGH = "all partitions are read through and every complete generation is covered"
+    READ_THROUGH = "all partitions are read through and every complete generation was reached"
     COVERED = "a newer complete generation covers it"
     HANDOVER = "a newer complete generation exists"
     NO_SUCCESSOR = "no sound newer generation is left, it is read on"

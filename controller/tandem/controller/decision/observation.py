@@ -138,6 +138,6 @@ class Observation:
     spoilt: SpoiltBuilds = NONE_SPOILT
     """The newest builds in a row that were spoilt, cleared ones too."""
     to_reach: Mapping[int, EarlierPositions] = field(default_factory=dict)
-    """What builds of this instance that lack nothing of their own have to reach, by number."""
+    """What others had earlier, for each build of this instance that lacks nothing of its own, by its number."""
     held: frozenset[int] = frozenset()
     """Generations that a checkpoint keeps from being cleared, by the last look; the Clear task checks again."""

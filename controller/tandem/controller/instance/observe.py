@@ -49,8 +49,8 @@ class Observer:
         )
         self._topics: GuardedTopics | None = None
         self._view: StoreView | None = None
-        self._to_reach: dict[int, completion.EarlierPositions] = {}
-        self._to_reach_in: StoreView | None = None  # the view that `_to_reach` was last told of
+        self._noted: dict[int, completion.NotedPositions] = {}
+        self._noted_in: StoreView | None = None  # the view that was noted last
         self.started_mono = time.monotonic()
         self._readiness = Readiness(policy, started_mono=self.started_mono)
 
@@ -126,16 +126,16 @@ class Observer:
     def _positions_to_reach(
         self, view: StoreView, guarded: GuardedPartitions | None
     ) -> dict[int, completion.EarlierPositions]:
-        if guarded is not None and view is not self._to_reach_in:
-            self._to_reach_in, earlier = view, self._to_reach
-            self._to_reach = {
-                mine.number: completion.positions_to_reach(
-                    mine, view.generations, guarded, earlier.get(mine.number, completion.NO_EARLIER)
+        if guarded is not None and view is not self._noted_in:
+            self._noted_in, before = view, self._noted
+            self._noted = {
+                mine.number: completion.note_positions(
+                    mine, view.generations, guarded, before.get(mine.number, completion.NOTHING_NOTED)
                 )
                 for mine in view.generations
                 if mine.instance == self._parts.identity.instance
             }
-        return self._to_reach
+        return {number: noted.earlier for number, noted in self._noted.items()}
 
     def _guarded(self, view: StoreView) -> GuardedPartitions | None:
         if self._topics is None or self._surveyor.trouble is not None or not self._topics.topics:

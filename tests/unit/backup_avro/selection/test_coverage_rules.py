@@ -13,10 +13,12 @@ from support.backups.chains import Chain, complete_generation, grown, guarded, k
 from tandem.backup_avro.chain.entries import Base, Clearing, EntryKind, PartitionKey
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.selection.completion import (
+    NOTHING_NOTED,
+    NotedPositions,
     Shortfall,
     is_spoilt,
+    note_positions,
     obstacles,
-    positions_to_reach,
     shortfalls,
 )
 from tandem.backup_avro.selection.coverage import (
@@ -454,46 +456,62 @@ def test_a_decision_to_let_go_stays_right(steps: list[tuple[int, int]]) -> None:
         assert max(usable) >= confirmed
 
 
-def test_positions_of_the_moment_at_which_nothing_else_was_missing_are_enough() -> None:
+def test_what_others_had_two_commits_ago_is_enough() -> None:
     """The other one commits again while a commit of this one is stored: as of now, this one is always behind."""
     other, mine = generation(1, 20), opened(2, offset=9)
-    earlier = positions_to_reach(mine.state, [other.state.frozen_copy(), mine.state], ONE, {})
-    assert {key: position.offset for key, position in earlier[1].items()} == {K: 20}
-    assert set(earlier) == {1}
+
+    def look(noted: NotedPositions = NOTHING_NOTED) -> NotedPositions:
+        return note_positions(mine.state, [other.state.frozen_copy(), mine.state], ONE, noted)
+
+    noted = look()
+    assert {number: found[K].offset for number, found in noted.earlier.items()} == {1: 20}
     other.commit({K: position(30)})
-    assert positions_to_reach(mine.state, [other.state], ONE, earlier)[1][K].offset == 20, "it does not move on"
-    assert obstacles(mine.state, [other.state], ONE, (), earlier) == ["t-0 stands at 9, generation 1 at 30"]
+    assert look(noted) == noted, "this one has not committed since"
+    assert obstacles(mine.state, [other.state], ONE, (), noted.earlier) == ["t-0 stands at 9, generation 1 at 30"]
     mine.commit({K: position(20)})
-    assert obstacles(mine.state, [other.state], ONE, (), earlier) == []
+    assert obstacles(mine.state, [other.state], ONE, (), noted.earlier) == []
     assert obstacles(mine.state, [other.state], ONE) == ["t-0 stands at 20, generation 1 at 30"]
-    assert shortfalls(mine.state, [other.state], ONE, earlier) == []
+    assert shortfalls(mine.state, [other.state], ONE, noted.earlier) == []
     another = generation(3, 25).state
-    assert obstacles(mine.state, [another], ONE, (), earlier) == ["t-0 stands at 20, generation 3 at 25"]
-    assert positions_to_reach(mine.state, [other.state, another], ONE, earlier)[3][K].offset == 25, "it is new"
+    assert obstacles(mine.state, [another], ONE, (), noted.earlier) == ["t-0 stands at 20, generation 3 at 25"]
+
+
+def test_what_others_had_long_ago_is_not_enough() -> None:
+    """A partition that stands still after it was at head: the build may not be far behind there when it is COMPLETE."""
+    other, mine = generation(1, 20), opened(2, offset=9)
+    noted = note_positions(mine.state, [other.state.frozen_copy()], ONE)
+    for commit, oldest in ((10, 20), (11, 20), (12, 30), (13, 40)):
+        other.commit({K: position(20 + 10 * (commit - 9))})
+        mine.commit({K: position(commit)})
+        noted = note_positions(mine.state, [other.state.frozen_copy()], ONE, noted)
+        assert noted.earlier[1][K].offset == oldest
 
 
 def test_an_earlier_position_counts_in_its_epoch_and_without_a_taint_alone() -> None:
     """What another log holds, or one that was cut, can't be told from where a copy stood before."""
     mine = opened(2, offset=20)
-    earlier = positions_to_reach(mine.state, [generation(1, 20).state], ONE, {})
+    earlier = {1: generation(1, 20).state.positions}
     later = generation(1, 20).commit({K: position(30, epoch=5)}).state
     assert obstacles(mine.state, [later], ONE, (), earlier) == ["t-0 stands at 20, generation 1 at 30"]
-    assert positions_to_reach(mine.state, [later], ONE, earlier)[1][K].offset == 30
     tainted = generation(1, 20).commit({K: position(30)}).taint(25, cut_at=25).state
     assert obstacles(mine.state, [tainted], ONE, (), earlier) == ["t-0 stands at 20, generation 1 at 30"]
-    lower_epoch = opened(2, offset=20, epoch=0)
-    at_one = positions_to_reach(lower_epoch.state, [generation(1, 20, epoch=1).state], ONE, {})
-    grown_on = generation(1, 30, epoch=1).state
-    assert obstacles(lower_epoch.state, [grown_on], ONE, (), at_one) == ["t-0 stands at 20, generation 1 at 30"]
+    grown_on = generation(1, 20).commit({K: position(30)}).state
+    assert obstacles(mine.state, [grown_on], ONE, (), earlier) == []
+    for epoch in (0, 5):  # a later one: the log may have been cut between, which only the brokers can tell
+        other_epoch = opened(2, offset=25, epoch=epoch, head_at=20).state
+        assert obstacles(other_epoch, [grown_on], ONE, (), earlier) == ["t-0 stands at 25, generation 1 at 30"]
 
 
-def test_positions_to_reach_are_noted_when_nothing_of_its_own_is_missing() -> None:
+def test_positions_are_noted_when_nothing_of_its_own_is_missing() -> None:
     """Noted before, they could be of a time at which the build had not begun; a taint or a new topic ends the note."""
     other = generation(1, 20).state
-    assert positions_to_reach(opened(2, head_at=10).state, [other], ONE, {}) == {}
-    assert positions_to_reach(opened(2, offset=9).taint(0).state, [other], ONE, {1: other.positions}) == {}
-    assert positions_to_reach(generation(2, 20).state, [other], ONE, {}) == {}, "it is COMPLETE"
-    assert positions_to_reach(opened(2, offset=9).state, [opened(1, offset=20).state], ONE, {}) == {}
+    noted = note_positions(opened(2, offset=9).state, [other], ONE)
+    assert noted.looks
+    assert note_positions(opened(2, head_at=10).state, [other], ONE, noted) == NOTHING_NOTED
+    assert note_positions(opened(2, offset=9).taint(0).state, [other], ONE, noted) == NOTHING_NOTED
+    assert note_positions(generation(2, 20).state, [other], ONE, noted) == NOTHING_NOTED, "it is COMPLETE"
+    assert note_positions(opened(2, offset=9).state, [opened(1, offset=20).state], ONE).earlier == {}
+    assert NOTHING_NOTED.earlier == {}
 
 
 def test_an_idle_log_that_was_cut_needs_the_brokers_word() -> None:
