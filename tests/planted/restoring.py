@@ -206,8 +206,8 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="a pair backs up what its own restores create",
         file="controller/tandem/controller/watch/guarded_cluster.py",
-        old="not {info.topic_id, ANY}.isdisjoint(known.get(info.name, ()))",
-        new="info.name in known and ANY not in known[info.name] and not info.topic_id",
+        old="is_created(known, info.name, info.topic_id)",
+        new='info.name in known and "" not in known[info.name] and not info.topic_id',
     ),
     Mistake(
         name="a merge forgets the codecs of batches",

@@ -1,7 +1,8 @@
 """When a generation may become COMPLETE: what still stands in the way, and whether it can get there at all.
 
 Pure functions over folded states. A generation is COMPLETE once every guarded partition is read through, without a
-taint, and reaches the position that each other COMPLETE generation had two of its commits ago (docs/protocol.md).
+taint, and has reached the position that each other COMPLETE generation had two commits of the build ago
+(docs/protocol.md).
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def obstacles(
     """Return the obstacles to COMPLETE of `mine`; empty if there are none.
 
     `cut` are shortfalls to ignore: the brokers confirmed that the logs were cut there, and that `mine` has the rest.
-    `earlier` are positions that it is enough to reach, where the other one has only read on in its epoch since.
+    `earlier` are positions that it is enough to reach, where both are still in their epoch.
     """
     found = [f"a right on topic {name} is missing" for name in sorted(guarded.denied)]
     for key in guarded.partitions():

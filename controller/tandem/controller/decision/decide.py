@@ -277,7 +277,7 @@ def _duty_of_open(generation: Generation, held: list[Generation], seen: Observat
     if start or seen.guarded is None:
         return start
     # The brokers are asked before COMPLETE whether a log was truncated, because the chains can't tell.
-    earlier = seen.to_reach.get(number, completion.NO_EARLIER)
+    earlier = seen.earlier.get(number, completion.NO_EARLIER)
     maybe_cut = tuple(completion.shortfalls(generation, seen.generations, seen.guarded, earlier))
     if completion.obstacles(generation, seen.generations, seen.guarded, maybe_cut, earlier):
         return []

@@ -137,7 +137,7 @@ class Observation:
     """Whether this instance can't read or write the coordination topic: a peer that is not heard may be alive."""
     spoilt: SpoiltBuilds = NONE_SPOILT
     """The newest builds in a row that were spoilt, cleared ones too."""
-    to_reach: Mapping[int, EarlierPositions] = field(default_factory=dict)
+    earlier: Mapping[int, EarlierPositions] = field(default_factory=dict)
     """What others had earlier, for each build of this instance that lacks nothing of its own, by its number."""
     held: frozenset[int] = frozenset()
     """Generations that a checkpoint keeps from being cleared, by the last look; the Clear task checks again."""

@@ -66,8 +66,8 @@ def plan(seen: PairView, *, to: str | None, force: bool) -> HandoverPlan:
     _refuse_unready(seen, base, force=force)
     assert base is not None
     target = to or next(name for name in seen.instances if name != base.instance)
-    kept_for = () if seen.active is None else _kept_for(seen, base)
-    warnings = _warnings(seen, base, target, force=force)
+    kept_for = _kept_for(seen, base)
+    warnings = _warnings(seen, base, target, kept_for, force=force)
     return HandoverPlan(
         pair=seen.pair,
         cluster_id=base.claim.cluster_id,
@@ -87,6 +87,8 @@ def plan(seen: PairView, *, to: str | None, force: bool) -> HandoverPlan:
 
 
 def _kept_for(seen: PairView, base: Generation) -> tuple[str, ...]:
+    if seen.active is None:
+        return ()
     return tuple(sorted({pin.owner for pin in seen.pins if pin.lasting and pin.holds(base.number, seen.at)}))
 
 
@@ -135,7 +137,9 @@ def _how_far(seen: PairView, building: Generation) -> str:
     )
 
 
-def _warnings(seen: PairView, base: Generation, target: str, *, force: bool) -> tuple[str, ...]:
+def _warnings(
+    seen: PairView, base: Generation, target: str, kept_for: tuple[str, ...], *, force: bool
+) -> tuple[str, ...]:
     pause = paused(seen)
     found = [problem.message for problem in rolled_back(seen)]
     found += [] if pause is None else [f"{pause}; this turn is taken in spite of it"]
@@ -167,10 +171,9 @@ def _warnings(seen: PairView, base: Generation, target: str, *, force: bool) -> 
             f"{base.instance}, the Active, {silence(seen, base.instance)}: it may not be appending; it seals and "
             "clears its generation only when it runs again"
         )
-    keeping = _kept_for(seen, base)
-    if seen.active is not None and keeping:
+    if kept_for:
         found.append(
-            f"generation {base.number} is kept for {', '.join(keeping)}: it stays when the new one is complete"
+            f"generation {base.number} is kept for {', '.join(kept_for)}: it stays when the new one is complete"
         )
     if seen.active is not None and target == base.instance:
         found.append(

@@ -369,8 +369,7 @@ class InstanceTasks:
         """Append COMPLETE if no obstacle is left, after topics were listed and all chains read once more.
 
         Runs between two commits, so that the chain does not grow meanwhile. `cut` is the result of `prove_cuts`,
-        `earlier` what the others had a little earlier. If an object is lost, the generation is tainted
-        instead.
+        `earlier` what the others had a little earlier. If an object is lost, the generation is tainted instead.
         """
         mine = writer.state
         if mine.complete:

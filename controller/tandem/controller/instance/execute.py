@@ -158,7 +158,7 @@ class Executor:
                 _LOG.info("draining", generation=number, reason=reason.value)
                 self.runs.drain(number)
             case Complete(generation=number, maybe_cut=maybe_cut):
-                earlier = seen.to_reach.get(number, NO_EARLIER)
+                earlier = seen.earlier.get(number, NO_EARLIER)
                 self._task(action, lambda: self._complete(number, earlier, ask_brokers=bool(maybe_cut)))
             case Seal(generation=number, successor=successor):
                 self._task(action, lambda: self.tasks.seal(number, successor))

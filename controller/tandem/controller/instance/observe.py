@@ -100,7 +100,7 @@ class Observer:
             generations=view.generations,
             newest=view.newest,
             guarded=guarded,
-            to_reach=self._positions_to_reach(view, guarded),
+            earlier=self._earlier_positions(view, guarded),
             peer=replace(
                 peer,
                 progressed_mono=view.grew_mono.get(peer.instance),
@@ -123,7 +123,7 @@ class Observer:
             held=frozenset(known if held is None else held),
         )
 
-    def _positions_to_reach(
+    def _earlier_positions(
         self, view: StoreView, guarded: GuardedPartitions | None
     ) -> dict[int, completion.EarlierPositions]:
         if guarded is not None and view is not self._noted_in:

@@ -15,7 +15,7 @@ from tandem.sink.kafka.cluster.consumer_groups import MOST, GroupListing
 from tandem.sink.kafka.cluster.guarded_topics import ANY_GROUP, DeniedTopic, GroupPositions, GuardedTopics
 from tandem.sink.kafka.errors.cluster_errors import ClusterDeniedError
 from tandem.sink.kafka.wire.unique_keys import unique
-from tandem.sink.store.chain.restore_targets import ANY
+from tandem.sink.store.chain.restore_targets import is_created
 
 _LOG = structlog.get_logger()
 _TIERED = "remote.storage.enable"
@@ -209,7 +209,7 @@ def is_restored(config: Config, info: TopicInfo, known: Mapping[str, Collection[
 
     `known`: see `restore_targets.created_topics`.
     """
-    return info.name not in config.topics.include and not {info.topic_id, ANY}.isdisjoint(known.get(info.name, ()))
+    return info.name not in config.topics.include and is_created(known, info.name, info.topic_id)
 
 
 def _tiered(name: str) -> ClusterDeniedError:

@@ -39,7 +39,7 @@ class ErasureResult:
     generations: tuple[ErasedGeneration, ...]
     orphans: int
     uncommitted: int
-    searched: int | None = field(default=None, metadata=UNLESS_NONE)
+    searched: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

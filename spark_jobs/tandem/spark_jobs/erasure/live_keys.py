@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ from tandem.backup_avro.json_fields import UNLESS_NONE
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.kafka.errors.cluster_errors import ClusterDeniedError
 from tandem.sink.store import ObjectStore
-from tandem.sink.store.chain.restore_targets import ANY, created_topics
+from tandem.sink.store.chain.restore_targets import created_topics, is_created
 from tandem.spark_jobs.erasure.erase_object import SearchedKeys
 from tandem.spark_jobs.reading.live_log import open_live_log
 from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
@@ -105,11 +105,7 @@ def find_restored_topics(store: ObjectStore, pair: str, cluster: ClusterAddress)
     with ClusterAdmin(cluster.props) as admin:
         known = created_topics(store, pair, admin.cluster_id())
         infos = admin.topics(known, denied=denied) if known else []
-    return tuple(sorted({info.name for info in infos if _is_known(info.topic_id, known[info.name])} | denied.keys()))
-
-
-def _is_known(topic_id: str, ids: Collection[str]) -> bool:
-    return topic_id in ids or ANY in ids
+    return tuple(sorted({info.name for info in infos if is_created(known, info.name, info.topic_id)} | denied.keys()))
 
 
 def _search(keys: SearchedKeys, task: LiveTask) -> LiveKeys:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -110,6 +110,11 @@ def created_topics(store: ObjectStore, pair: str, cluster_id: str) -> dict[str, 
             if topic_id != ANY or (targets.plan, name) not in identified:
                 found.setdefault(name, set()).add(topic_id)
     return {name: frozenset(ids) for name, ids in found.items()}
+
+
+def is_created(known: Mapping[str, Collection[str]], name: str, topic_id: str) -> bool:
+    """Return whether a topic is one of those that `created_topics` returned."""
+    return not {topic_id, ANY}.isdisjoint(known.get(name, ()))
 
 
 def _read(store: ObjectStore, key: str) -> Iterator[RestoreTargets]:
