@@ -36,7 +36,7 @@ class RecoveryWindow:
         """The window in a sentence or two."""
         back = f"Recovery window: {duration(self.length_s)}"
         if not self.promised_s:
-            return f"{back}; recovery.window promises none, so the next turn ends it."
+            return f"{back}; recovery.window promises none, so the next turn may end it."
         promised = f"recovery.window promises {duration(self.promised_s)}"
         if self.full_at is None:
             return f"{back}; {promised}."

@@ -124,7 +124,7 @@ def test_nothing_is_promised_by_default(turns: Turns) -> None:
     window = recovery_window(turns.states, now=START + HOUR, policy=POLICY)
     assert window is not None
     assert (window.promised_s, window.missing_s, window.full_at, window.copies) == (0, 0, None, 2)
-    assert window.text == "Recovery window: 1h; recovery.window promises none, so the next turn ends it."
+    assert window.text == "Recovery window: 1h; recovery.window promises none, so the next turn may end it."
 
 
 @pytest.mark.parametrize(

@@ -234,7 +234,7 @@ def delete(
     pair: PairOption = None,
     output_: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Delete a checkpoint: its generation is cleared as if there had been none. An ongoing one is abandoned.
+    """Delete a checkpoint, so that it keeps its generation no longer. One that is not completed yet is abandoned.
 
     It asks first. Deleting one that does not exist is no error. Exit code 5: there is no terminal and no --yes.
     """

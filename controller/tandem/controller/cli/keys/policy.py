@@ -81,7 +81,7 @@ def s3(
 ) -> None:
     """Print a role's policy in the syntax of AWS IAM.
 
-    Without -o it is the bare policy, for the IAM of the store. Objects are allowed below the pair's folder alone.
+    `-o table` is the bare policy, for the IAM of the store. Objects are allowed below the pair's folder alone.
     """
     from tandem.controller.roles.s3 import policy  # noqa: PLC0415 - loaded when the command runs, not for --help
 

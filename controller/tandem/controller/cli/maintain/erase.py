@@ -79,9 +79,9 @@ def erase(
     tombstones to the live topic first: a key that it still has is refused, as the next turn would bring it back. Safe
     beside running instances. A run that was interrupted is repeated by giving the same command again.
 
-    It proves that no copy has a record of the keys now. It is not over while the live log has former values below
-    their tombstones: a generation that is built before the broker's log cleaner has passed over them reads them again.
-    Their partitions and number are shown; give the same command again when the cleaner has passed. Topics that were
+    It proves that no copy has a record of the keys now. The live log may still have values that are older than the
+    tombstones, and a generation that is built before the broker's log cleaner has removed them reads them again. Their
+    partitions and number are shown; give the same command again when the cleaner has passed. Topics that were
     restored, exports and replicas are not searched: topics that restores created in this cluster are named.
 
     Exit code 0 if no copy has a record and the live log no value that could come back (not looked at with --skip-live,

@@ -121,7 +121,7 @@ def verify(
     Hash links and rules of the chains; of each object presence, size, SHA-256, every record's place and order, counts;
     of each partition that nothing is there twice and nothing lies outside what was read. --against-topic and
     --against-generation compare keys instead. The result is kept for `tandem status`. Exit code 3 on any mismatch, 5
-    where --repair is refused because records are in the backup alone: a new generation would lack them.
+    where --repair is refused: the topic no longer has some records of the backup, so a new generation would lack them.
     """
     from tandem.controller.config.derived_settings import store_settings  # noqa: PLC0415 - loaded when the command runs, not for --help
     from tandem.spark_jobs.reading.object_reader import StoreAddress, require_pair  # noqa: PLC0415 - likewise

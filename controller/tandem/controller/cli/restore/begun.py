@@ -77,8 +77,8 @@ def list_(
 ) -> None:
     """List the restores that the target cluster knows of: those that ended, and those that did not.
 
-    One that did not end is resumed by the command that began it, or ended by `tandem restore abandon`. Exit
-    code 3 if a record of one can't be read: the others are listed.
+    One that did not end is resumed by the command that began it, or ended by `tandem restore abandon`; `so far` is the
+    number of records that it has loaded. Exit code 3 if a record of one can't be read: the others are listed.
     """
     target = _target(context, config, overrides, target_servers, target_config)
     found = target.progress(settled=False, strict=False)
@@ -178,7 +178,7 @@ def _list_tables(restores: Sequence[BegunRestore], *, damaged: bool) -> Iterator
             yield "no restore has come to this cluster"
         return
     yield Table(
-        columns=("restore", "state", "at", "generation", "targets", "records"),
+        columns=("restore", "state", "at", "generation", "targets", "so far"),
         rows=[
             (
                 item.restore,
@@ -190,7 +190,7 @@ def _list_tables(restores: Sequence[BegunRestore], *, damaged: bool) -> Iterator
             )
             for item in restores
         ],
-        right=frozenset({"generation", "records"}),
+        right=frozenset({"generation", "so far"}),
     )
 
 

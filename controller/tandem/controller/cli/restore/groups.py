@@ -34,7 +34,8 @@ def groups(
     overrides: SetOption = None,
     *,
     restore: Annotated[
-        str | None, typer.Option("--restore", metavar="ID", help="Which restore; else the only one there is.")
+        str | None,
+        typer.Option("--restore", metavar="ID", help="As `tandem restore list` shows it; else the only one there is."),
     ] = None,
     names: Annotated[
         list[str] | None,
@@ -105,7 +106,7 @@ def _record(store: ObjectStore, pair: str, restore: str | None) -> RestoreRecord
     from tandem.spark_jobs.restore.groups import restore_groups as job  # noqa: PLC0415 - loaded when the command runs, not for --help
 
     if restore is not None:
-        return job.load(store, pair, restore)
+        return job.find_restore(store, pair, restore)
     found, damaged = job.list_restores(store, pair)
     for name, error in damaged.items():
         output.warn(f"restore {name} can't be read: {error}")

@@ -220,8 +220,8 @@ def restore(
         typer.Option(
             "--offsets",
             metavar="floor|exact|dense",
-            help="floor: no record lies below its source offset, which is the default where that is possible. exact: "
-            "each record lies at its source offset, in compacted topics.",
+            help="floor (the default where it is possible): no record lies below its source offset. exact: each record "
+            "lies at its source offset, in compacted topics.",
         ),
     ] = None,
     max_fill: Annotated[

@@ -71,7 +71,8 @@ def rewind(
         typer.Option(
             "--since",
             metavar="MOMENT|N=OFFSET",
-            help="Only keys whose newest record came after this moment, or lies in partition N at OFFSET or above.",
+            help="Only keys whose newest record is newer than this moment; N=OFFSET: has this offset, or a larger one, "
+            "in partition N.",
         ),
     ] = None,
     until: Annotated[
@@ -97,7 +98,7 @@ def rewind(
         typer.Option("--without-checkpoint", help="Make no checkpoint first: the rewind can't be rewound then."),
     ] = False,
     keep: Annotated[
-        str, typer.Option("--keep", metavar="DURATION", help="Delete the checkpoint after this time.")
+        str, typer.Option("--keep", metavar="DURATION", help="Delete the checkpoint after this time and ten minutes.")
     ] = "7d",
     yes: YesOption = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and change nothing.")] = False,

@@ -26,6 +26,7 @@ from tandem.spark_jobs.reading.wanted_state import FoundState
 from tandem.spark_jobs.restore.groups import group_plan
 from tandem.spark_jobs.restore.groups.group_plan import GroupChoice, GroupMove, GroupNote, OffsetBefore
 from tandem.spark_jobs.restore.groups.target_groups import TargetGroups
+from tandem.spark_jobs.restore.lease.other_restores import short
 from tandem.spark_jobs.restore.progress import offset_pages, restore_record
 from tandem.spark_jobs.restore.progress.offset_map import OffsetRow, digest_of, stretches
 from tandem.spark_jobs.restore.progress.restore_record import RestoreRecord, TopicRecord
@@ -85,11 +86,25 @@ def load(store: ObjectStore, pair: str, restore: str) -> RestoreRecord:
         raise ConfigError(
             f"pair {pair} has no restore {restore} that was verified",
             code="TDM-R014",
-            remedy="the report of `tandem restore` names its id; a restore that did not end is resumed by its command",
+            remedy="`tandem restore list` names it; a restore that did not end is resumed by its command",
         ) from error
     if (record.pair, record.id) != (pair, restore):
         raise DamagedError(f"{key} is the record of restore {record.id} of pair {record.pair}", code="TDM-R015")
     return record
+
+
+def find_restore(store: ObjectStore, pair: str, restore: str) -> RestoreRecord:
+    """Return the record of a restore by its id, or by the short id of its plan: then of the last one of that plan.
+
+    Raises like `load`.
+    """
+    try:
+        return load(store, pair, restore)
+    except ConfigError:
+        of_plan = [record for record in list_restores(store, pair)[0] if short(record.plan) == restore]
+        if not of_plan:
+            raise
+        return of_plan[-1]
 
 
 def leave(store: ObjectStore, record: RestoreRecord) -> str | None:

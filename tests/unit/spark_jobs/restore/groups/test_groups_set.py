@@ -215,6 +215,19 @@ def test_a_plan_follows_no_page_elsewhere() -> None:
         restore_groups.plan(ChainReader(store, PAIR), record, _Target({0: 10}), _Groups(), GroupChoice())  # type: ignore[arg-type]
 
 
+def test_a_restore_is_found_by_its_own_id_and_by_that_of_its_plan() -> None:
+    """`tandem restore list` shows the plan's: of two restores of one plan it means the last one."""
+    store, plan = MemoryStore(), "0123456789abcdef" + 48 * "7"
+    for number, name in enumerate(("first", "last", "other")):
+        record = record_of(id=name, plan=plan if name != "other" else 64 * "8", at=10 - number)
+        assert restore_groups.leave(store, record) is None
+    found = [restore_groups.find_restore(store, PAIR, text).id for text in ("first", "last", plan[:16], 16 * "8")]
+    assert found == ["first", "last", "first", "other"]
+    for unknown in (plan, plan[:8], "none"):
+        with pytest.raises(ConfigError, match="TDM-R014"):
+            restore_groups.find_restore(store, PAIR, unknown)
+
+
 def test_what_is_wrong_with_records_and_notes_is_kept_without_their_bytes() -> None:
     """Each may have 128 MiB."""
     store, groups = MemoryStore(), _Groups()
