@@ -265,7 +265,7 @@ MISTAKES = (
         name="checkpoint: the brokers are not asked about the logs",
         file="controller/tandem/controller/watch/checkpoint_keeper.py",
         old="            if same:\n",
-        new="            if same or request:\n",
+        new="            if same or requests:\n",
     ),
     Mistake(
         name="reader: does not look again after its pin",

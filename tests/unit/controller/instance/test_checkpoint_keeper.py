@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
@@ -176,11 +177,9 @@ def test_what_is_settled_is_read_once() -> None:
     assert (mine.open, mine.held) == ((), held)
     still = request(store, id="open", nonce="f" * 32)
     where = layout.checkpoint_key(PAIR, "open")
-    assert (
-        gets(store, mine.read_checkpoints)
-        == gets(store, mine.read_checkpoints)
-        == [where, layout.outcome_key(PAIR, "f" * 32)]
-    )
+    assert gets(store, mine.read_checkpoints) == [where, layout.outcome_key(PAIR, "f" * 32)]
+    looks = [gets(store, mine.read_checkpoints) for _ in range(60)]
+    assert sorted(looks, key=len) == 58 * [[]] + 2 * [[where, layout.outcome_key(PAIR, "f" * 32)]]
     assert mine.open == (still,)
     settled(store, still, generation=None)
     assert len(gets(store, mine.read_checkpoints)) == 2
@@ -196,6 +195,56 @@ def test_what_is_settled_is_read_once() -> None:
     assert len(mine._remembered.settled) == 720 - 1 + 1
     mine.read_checkpoints()
     assert len(mine._remembered.settled) == len(mine._remembered.pins) == 359
+
+
+def test_many_open_requests_are_judged_a_few_at_a_time() -> None:
+    """A script, or whoever may write to the store, asks for 12 cuts that nobody reaches, and for one that is reached.
+
+    Only as many cuts as a tick can judge are in memory, none keeps the last one waiting for ever, and all of them are
+    failed once their time is over.
+    """
+    store = UnchangingStore(step_ms=0)
+    wide = {PartitionKey(K.topic_id, n): 10 for n in range(5_000)}
+    there = GuardedPartitions(cluster_id=CLUSTER, topics={K.topic_id: ("orders", len(wide))})
+    for number in range(12):
+        request(store, id=f"wide-{number}", nonce=f"{number:032x}", cut=wide)
+    writer = completed(store).writer
+    last = request(store, id="z-last", nonce="f" * 32)
+    mine, judged = keeper(store), set[str]()
+    for _ in range(30 * 4):
+        assert sum(len(one.cut) for one in mine.open) <= 20_001
+        assert sum(len(one.request.cut) for one in mine._remembered.open.values()) <= 20_001
+        judged |= {one.id for one in mine.open}
+        finish(mine, writer, there)
+        if checkpoints.outcome_of(store, last) is not None and len(judged) == 13:
+            break
+        mine.read_checkpoints()
+    assert outcome(store, last).completed
+    assert len(judged) == 13
+    mine.open = ()
+    assert mine.due(time.monotonic() + 1.5, frozenset()), "those that wait are looked at as soon as there is room"
+    store.clock_ms += 61_000
+    mine.read_checkpoints()
+    mine.read_checkpoints()
+    assert mine.open == ()
+    assert len(checkpoints.list_checkpoints(store, PAIR).checkpoints) == 13
+    assert all(item.outcome is not None for item in checkpoints.list_checkpoints(store, PAIR).checkpoints)
+
+
+def test_requests_of_the_same_partitions_are_proven_together(store: MemoryStore) -> None:
+    """The brokers are asked once for 720 that were requested at once."""
+    writer = completed(store).writer
+    asked = [request(store, id=f"many-{n}", nonce=f"{n:032x}") for n in range(720)]
+    questions = []
+
+    def brokers(state: Generation, keys: Collection[PartitionKey]) -> bool:
+        questions.append((state.number, keys))
+        return True
+
+    mine = keeper(store, same_logs=brokers)
+    finish(mine, writer, GUARDED)
+    assert questions == [(1, {K})]
+    assert all(outcome(store, one).completed for one in asked)
 
 
 def test_an_id_that_is_used_again_is_another_checkpoint() -> None:
