@@ -54,6 +54,12 @@ MISTAKES: tuple[Mistake, ...] = (
         new="key=lambda one: _place(one[1])):",
     ),
     Mistake(
+        name="a checkpoint that was completed while it waited loses its pin",
+        file="sink/tandem/sink/store/chain/checkpoints.py",
+        old="        if read is not None:  # otherwise it was deleted since it was listed\n",
+        new="        if read is not None and read.outcome is None:\n",
+    ),
+    Mistake(
         name="the cuts of all open checkpoints are kept",
         file="sink/tandem/sink/store/chain/checkpoints.py",
         old="            yield info, _without_cut(item)\n",

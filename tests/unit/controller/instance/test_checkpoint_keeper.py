@@ -12,7 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 from support.backups.build_backup import CLUSTER, PAIR, Backup, TopicSpec, records
 from support.backups.requests import cut_request
-from support.pipeline.doubles import MemoryStore, UnchangingStore
+from support.pipeline.doubles import MemoryStore, UnchangingStore, no_fault
 
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import Clearing, EntryKind, Horizon, PartitionKey
@@ -229,6 +229,29 @@ def test_many_open_requests_are_judged_a_few_at_a_time() -> None:
     assert mine.open == ()
     assert len(checkpoints.list_checkpoints(store, PAIR).checkpoints) == 13
     assert all(item.outcome is not None for item in checkpoints.list_checkpoints(store, PAIR).checkpoints)
+
+
+def test_one_that_waited_and_is_completed_by_the_other_instance_keeps_its_pin() -> None:
+    """There is room for it, so it is read again; meanwhile it is completed. Without its pin its generation could go."""
+    store = UnchangingStore(step_ms=0)
+    wide = {PartitionKey(K.topic_id, n): 10 for n in range(20_000)}
+    request(store, id="wide", cut=wide)
+    waits = request(store, id="z-waits", nonce="f" * 32)
+    cache = checkpoints.CheckpointCache()
+    found = checkpoints.survey_checkpoints(store, PAIR, 0, remembered=cache)
+    assert [one.id for one in (*found.open, *found.waiting)] == ["wide", "z-waits"]
+    checkpoints.delete_checkpoint(store, PAIR, "wide")
+    checkpoints.pin_generation(store, waits, 1)
+
+    def completes(operation: str, name: str) -> None:
+        if (operation, name) == ("get", layout.checkpoint_key(PAIR, "z-waits")):
+            store.before = no_fault
+            settled(store, waits, generation=1)
+
+    store.before = completes  # type: ignore[assignment]  # it never fails
+    checkpoints.survey_checkpoints(store, PAIR, 0, remembered=cache)
+    assert pinned(store) == [1]
+    assert checkpoints.survey_checkpoints(store, PAIR, 0, remembered=cache).held.keys() == {1}
 
 
 def test_requests_of_the_same_partitions_are_proven_together(store: MemoryStore) -> None:

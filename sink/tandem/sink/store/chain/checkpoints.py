@@ -45,10 +45,11 @@ _FORGOTTEN_AFTER_MS = 7 * 86_400_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointListing:
-    """All checkpoints of a pair; `damaged` says by id why an object can't be read."""
+    """All checkpoints of a pair; `damaged` says by id why an object can't be read. `outcomes`: keys of objects."""
 
     checkpoints: tuple[Checkpoint, ...]
     damaged: dict[str, str]
+    outcomes: tuple[str, ...] = ()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -187,7 +188,8 @@ def list_checkpoints(store: ObjectStore, pair: str, *, remembered: CheckpointCac
                 settled[info] = outcome, _without_cut(checkpoint)
     before.settled, before.open = settled, dict(_bounded(store, pair, still_open, before.first))
     found += before.open.values()
-    return CheckpointListing(checkpoints=tuple(sorted(found, key=_place)), damaged=damaged)
+    outcomes = tuple(key for key in infos if key.startswith(layout.outcomes_prefix(pair)))
+    return CheckpointListing(checkpoints=tuple(sorted(found, key=_place)), damaged=damaged, outcomes=outcomes)
 
 
 def _bounded(
@@ -206,9 +208,9 @@ def _bounded(
         if not item.request.cut:
             with suppress(DamagedError):  # it is reported when it is listed the next time
                 read = find_checkpoint(store, pair, item.request.id)
-        if read is not None and read.request.nonce == item.request.nonce and read.outcome is None:
+        if read is not None:  # otherwise it was deleted since it was listed
             size += len(read.request.cut)
-            yield info, read  # otherwise it was deleted or settled since it was listed
+            yield info, read  # maybe with an outcome that was put since then: its pin is needed
 
 
 def _place(item: Checkpoint) -> tuple[int, str]:
@@ -327,9 +329,9 @@ def _sweep(store: ObjectStore, pair: str, found: Iterable[Pin], known: Checkpoin
             _LOG.info("a checkpoint does not need its pin any more", pin=pin.id, owner=pin.owner)
             pins.release_pin(store, pair, pin)
     prefix = layout.outcomes_prefix(pair)
-    for info in list(store.list(prefix)):
-        if info.key.removeprefix(prefix).removesuffix(".json") not in by_nonce:
-            _sweep_outcome(store, pair, info.key)
+    for key in known.outcomes:
+        if key.removeprefix(prefix).removesuffix(".json") not in by_nonce:
+            _sweep_outcome(store, pair, key)
     return kept
 
 
@@ -348,7 +350,7 @@ def _put_back(store: ObjectStore, found: Iterable[Pin], known: CheckpointListing
 
 
 def _sweep_outcome(store: ObjectStore, pair: str, key: str) -> None:
-    """Delete an outcome whose request is gone; outcomes are listed after requests, so check for the request again."""
+    """Delete an outcome whose request is gone; it may have been put while pages were listed, so look once more."""
     try:
         outcome = decode_outcome(store.get(key), key)
         checkpoint = find_checkpoint(store, pair, outcome.id)
