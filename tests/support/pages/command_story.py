@@ -261,6 +261,7 @@ EXAMPLES: Final = (
     act("config validate -c a.yaml --set rotation.interval=14d"),
     act("config show -c a.yaml -o table"),
     act("config schema", says="properties"),
+    act("config example", says="pair: orders"),
     act("catch-up -c a.yaml", 5, says="bases that are still to be read"),
     act("release old-orders -c a.yaml", 5, says="run it again with --yes", before="delete_topics"),
     act(

@@ -40,7 +40,9 @@ _DEFAULT: Final = Origin(kind=SourceKind.DEFAULT, place="default")
 _NAMES_FILES: Final = re.compile(r"(^|[._])(files?|location|bundle)$")
 _NAMES_KEYS: Final = re.compile(r"(^|_)(key_envs?|kms_key_id|kms_key_arns?)$")
 _TRUSTED: Final = ("signing", "trusted")
-_REMEDY: Final = "docs/configuration.md and `tandem config schema` describe every key"
+_REMEDY: Final = (
+    "`tandem config example` prints a first one; docs/configuration.md and `tandem config schema` have every key"
+)
 _NO_FILE: Final = (
     "no configuration file was given, and this folder has no tandem.yaml: name one with -c/--config or TANDEM_CONFIG; "
     f"{_REMEDY}"

@@ -62,7 +62,8 @@ NEITHER: Final = {
         "policy azure",
         "policy bucket",
     ),
-    *("policy kafka", "signing-key generate", "signing-key show", "config validate", "config show", "config schema"),
+    *("policy kafka", "signing-key generate", "signing-key show", "config validate", "config show"),
+    *("config example", "config schema"),
     *("sandbox up", "sandbox down", "sandbox status", "demo", "version"),
 }
 #: Commands that ask instances for something, and follow it.

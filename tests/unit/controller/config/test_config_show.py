@@ -212,6 +212,21 @@ def test_the_schema_describes_every_key(capsys: pytest.CaptureFixture[str]) -> N
     assert "P7D" not in json.dumps(document)
 
 
+def test_a_first_file_is_that_of_the_readme_and_is_valid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nobody has to type it, and it says at once what is wrong with it: the password is not there yet."""
+    assert run(["config", "example"]) == 0
+    text = capsys.readouterr().out
+    assert f"```yaml\n{text}```" in (Path(__file__).parents[4] / "README.md").read_text("utf-8")
+    file, password = tmp_path / "tandem.yaml", tmp_path / "kafka-password"
+    file.write_text(text.replace("/run/secrets/kafka-password", str(password)), encoding="utf-8")
+    assert run(["config", "validate", "-c", str(file)]) == 2
+    assert str(password) in capsys.readouterr().err
+    password.write_text("secret\n", encoding="utf-8")
+    for kept in (file, password):
+        kept.chmod(0o600)
+    assert run(["config", "validate", "-c", str(file)]) == 0
+
+
 def test_every_key_has_its_own_variable() -> None:
     """No two keys share a variable, and none looks like a section's."""
     names = [variable(key) for key in keys()]

@@ -18,6 +18,28 @@ from tandem.controller.cli.output.output import OutputFormat, OutputOption, Tabl
 if TYPE_CHECKING:
     from tandem.controller.config import Config
 
+_EXAMPLE = r"""# tandem.yaml: the same file for both instances
+pair: orders
+topics:
+  include: [customers, _schemas]
+  patterns: ["orders\\..*"]
+kafka:                                  # librdkafka's property names
+  bootstrap.servers: broker-1:9093,broker-2:9093
+  security.protocol: SASL_SSL
+  sasl.mechanism: SCRAM-SHA-512
+  sasl.username: tandem
+  sasl.password.file: /run/secrets/kafka-password
+store:
+  root: s3://acme-kafka-backup/prod
+  region: eu-central-1
+flush:
+  interval: 60s                         # the recovery point objective
+rotation:
+  interval: 7d                          # age of a generation at which the other instance takes its turn
+recovery:
+  window: 1d                            # any moment of the last day can be restored, also after a turn
+"""
+
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Check and show the configuration.")
 
 
@@ -72,6 +94,12 @@ def show(
         tables=[Table(columns=("key", "value", "from"), rows=rows)],
     )
     output.note(_window(loaded.config))
+
+
+@app.command(epilog=examples("tandem config example > tandem.yaml"))
+def example() -> None:
+    """Print a configuration file to begin with: change its values, then run `tandem config validate`."""
+    sys.stdout.write(_EXAMPLE)
 
 
 @app.command(epilog=examples("tandem config schema > tandem.schema.json"))
