@@ -10,15 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.backups.build_backup import PAIR, Backup, TopicSpec, records
+from support.backups.requests import cut_request
 from support.patience import soon
 
-from tandem.backup_avro.documents.outcome import JobKind
+from tandem.backup_avro.chain.entries import PartitionKey
+from tandem.backup_avro.documents.checkpoint import CheckpointOutcome, checkpoint_entry
+from tandem.backup_avro.documents.outcome import JobKind, JobScope
 from tandem.backup_avro.errors import TransientError
 from tandem.controller.cli.main import run
 from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.store import ObjectStore, open_store
-from tandem.sink.store.chain import outcomes
+from tandem.sink.store.chain import checkpoints, outcomes
 from tandem.spark_jobs.restore import job, worker_calls
 from tandem.spark_jobs.restore.target.target_cluster import TargetCluster
 
@@ -66,6 +69,21 @@ def left_of(kafka: KafkaServer, topic: str) -> list[str]:
     return soon(lambda: scratch(kafka, topic), lambda left: not left)
 
 
+def names_checkpoint(store: ObjectStore, backup: Backup, ends: dict[tuple[str, int], int]) -> None:
+    """Complete the checkpoint `half` with this cut."""
+    ids = {topic.name: topic_id for topic_id, topic in backup.writer.state.topics.items()}
+    request = cut_request(
+        id="half",
+        topics={topic_id: name for name, topic_id in ids.items()},
+        cut={PartitionKey(ids[name], partition): end for (name, partition), end in ends.items()},
+        deadline=10**13,
+    )
+    checkpoints.put_request(store, request)
+    entry = backup.writer.append(checkpoint_entry(request))
+    outcome = CheckpointOutcome(id="half", nonce=request.nonce, at=entry.at, by="a", generation=1, seq=entry.seq)
+    checkpoints.settle_request(store, request, outcome)
+
+
 def test_a_drill_restores_checks_and_leaves_nothing(
     store: ObjectStore,
     kafka: KafkaServer,
@@ -97,6 +115,16 @@ def test_a_drill_restores_checks_and_leaves_nothing(
         {1: backup.writer.state.seq},
         "all topics",
     )
+
+    names_checkpoint(store, backup, {(topic_name, 0): 30, (topic_name, 1): 10, (f"{topic_name}.other", 0): 5})
+    code, out, _ = tandem("drill", "--checkpoint", "half", "-o", "json")
+    assert (code, json.loads(out)["records"]) == (0, 45)
+    kept = outcomes.latest_outcome(store, PAIR, JobKind.DRILL)
+    assert kept is not None
+    assert (kept.what, kept.scope) == ("all topics of checkpoint half", JobScope.PART)
+    code, out, err = tandem("drill", "--checkpoint", "half", "--at", "1m")
+    assert (code, out) == (2, "")
+    assert "TDM-" in err
 
     code, out, _ = tandem("drill", "--topics", f"{topic_name}.other", "--keep")
     assert (code, "still there: kept, as was asked for" in out) == (0, True)
@@ -139,5 +167,5 @@ def test_a_drill_restores_checks_and_leaves_nothing(
     monkeypatch.setattr(TargetCluster, "make_ready", refuse)
     code, _, err = tandem("drill", "--topics", f"{topic_name}.other")
     assert (code, "no broker answers" in err) == (1, True)
-    assert len(list(store.list(f"{PAIR}/results/drill-"))) == 5
+    assert len(list(store.list(f"{PAIR}/results/drill-"))) == 6
     ClusterAdmin({"bootstrap.servers": kafka.bootstrap}).delete_topic(left)

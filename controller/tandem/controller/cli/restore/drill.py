@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tandem.backup_avro.errors import ExitCode, TandemError
-from tandem.controller.cli.options.backup_place import GenerationOption, TopicsArgument, TopicsOption, chosen_topics
+from tandem.controller.cli.options.backup_place import (
+    CheckpointOption,
+    GenerationOption,
+    TopicsArgument,
+    TopicsOption,
+    chosen_topics,
+)
 from tandem.controller.cli.options.consent import asker
 from tandem.controller.cli.options.durations import moment_of
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption, load
@@ -95,6 +101,7 @@ def drill(
             "--at", metavar="TIME", help="The state as of this time, e.g. 2026-05-04T10:00:00Z; else the newest."
         ),
     ] = None,
+    checkpoint: CheckpointOption = None,
     target_servers: TargetServersOption = None,
     target_config: TargetConfigOption = None,
     replication_factor: Annotated[
@@ -119,15 +126,15 @@ def drill(
     from tandem.spark_jobs.restore.target.target_cluster import TargetCluster  # noqa: PLC0415 - likewise
 
     names = chosen_topics(named_topics, topics) or ()
-    options = job.drill_options(
-        RestoreOptions(
-            topics=names or None,
-            generation=generation,
-            at=None if at is None else moment_of("--at", at),
-            replication_factor=replication_factor,
-        ),
-        secrets.token_hex(4),
+    wanted = RestoreOptions(
+        topics=names or None,
+        generation=generation,
+        at=None if at is None else moment_of("--at", at),
+        checkpoint=checkpoint,
+        replication_factor=replication_factor,
     )
+    wanted.state_request.check("--")
+    options = job.drill_options(wanted, secrets.token_hex(4))
     loaded = load(context, config, overrides)
     target = TargetCluster(target_properties(loaded.kafka.reveal(), target_servers, target_config))
     address = StoreAddress(root=loaded.store.root, settings=store_settings(loaded))
@@ -188,13 +195,16 @@ def _what(plan: RestorePlan | None, options: RestoreOptions) -> str:
         which += f" ({sha256_hex(canonical(sorted(names)))[:8]})"
     if options.generation is not None:
         which += f" from generation {options.generation}"
+    if options.checkpoint is not None:
+        return f"{which} of checkpoint {options.checkpoint}"
     return which if plan is None or plan.as_of is None else f"{which} as of {plan.as_of}"
 
 
 def _scope(options: RestoreOptions) -> JobScope:
     from tandem.backup_avro.documents.outcome import JobScope  # noqa: PLC0415 - loaded when the command runs
+    from tandem.spark_jobs.reading.wanted_state import StateRequest  # noqa: PLC0415 - likewise
 
-    whole = options.topics is None and options.generation is None and options.at is None
+    whole = options.topics is None and options.state_request == StateRequest()
     return JobScope.ALL if whole else JobScope.PART
 
 
