@@ -1,73 +1,192 @@
-"""An idle pair of 1,000 partitions with the settings that it has by itself: `python -m bench.cases.idle [SECONDS]`.
+"""What a pair of 1,000 partitions costs while it runs: `python -m bench.cases.idle [SECONDS]`.
 
-Prints, for each of the two instances, the share of a core that it used while nothing was written, and its memory.
+Both instances run with the settings that they have by themselves, and with signing.require, against a broker and an S3
+server whose requests a proxy counts. Prints a line for each stage of SECONDS: the pair with nothing to do, with 720
+checkpoints and 3,000 claims that nobody signed, and with these while each partition gets records all the time.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import secrets
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from bench.counting_proxy import CountingProxy
 from bench.servers import BenchKafka
-from tandem.sink.store import open_store
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.entries import Claim
+from tandem.backup_avro.chain.json_codec import encode_claim
+from tandem.backup_avro.chain.signatures import Signer
+from tandem.controller.config.derived_settings import store_of
+from tandem.controller.config.loading import load
+from tandem.controller.config.model import Config
+from tandem.controller.sandbox.s3 import REGION, S3Server
+from tandem.controller.sandbox.sigv4 import S3Key
+from tandem.controller.status.checkpoint_view import WantedCheckpoint, draft_request
 from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.chain.checkpoints import CheckpointCache, list_checkpoints, put_request
+from tandem.sink.store.contract.object_store import ObjectStore
 
 _TOPICS, _PARTITIONS = 10, 100
+_CHECKPOINTS, _CLAIMS = 720, 3000
 _PAIR = "idle"
-_PATIENCE_S = 300.0
+_PATIENCE_S = 600.0
 _SETTLE_S = 20.0
 """What COMPLETE brings with it is over by then."""
+_PUT_DOLLARS, _GET_DOLLARS = 0.005 / 1000, 0.0004 / 1000
+"""Prices of S3 Standard in us-east-1, November 2026; deletions are free, listings cost what a put does."""
+_DAY_S: Final = 86_400.0
+
+
+class _Pair:
+    """Two instances, their configuration, and the store as it is without the proxy."""
+
+    def __init__(self, folder: Path, kafka: BenchKafka, s3: S3Server, proxy: CountingProxy) -> None:
+        self._folder = folder
+        self._proxy = proxy
+        self._signers = {instance: Signer.generate() for instance in ("a", "b")}
+        self.config = self._configure("direct", kafka.bootstrap, s3, s3.endpoint_url)
+        self.store: ObjectStore = store_of(self.config)
+        self.others_store: ObjectStore = store_of(self._configure("other", kafka.bootstrap, s3, s3.endpoint_url))
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        for instance in ("a", "b"):
+            self._configure(instance, kafka.bootstrap, s3, proxy.endpoint_url)
+            self.processes[instance] = self._start(instance)
+
+    def _configure(self, name: str, bootstrap: str, s3: S3Server, endpoint_url: str) -> Config:
+        path = self._folder / f"{name}.yaml"
+        document: dict[str, Any] = {
+            "pair": _PAIR,
+            "instance": "b" if name == "b" else "a",
+            "instances": ["a", "b"],
+            "kafka": {"bootstrap.servers": bootstrap},
+            "topics": {"patterns": ["idle-.*"]},
+            "store": {
+                "root": f"s3://{s3.bucket}/idle",
+                "endpoint_url": endpoint_url,
+                "addressing_style": "path",
+                "region": REGION,
+                "access_key_id": s3.key.access_key,
+                "secret_access_key": s3.key.secret_key,
+            },
+            "coordination": {"replication_factor": 1},
+        }
+        if name != "other":
+            signer = self._signers[document["instance"]]
+            (self._folder / f"{name}.pem").write_bytes(signer.pem())
+            (self._folder / f"{name}.pem").chmod(0o600)
+            document["signing"] = {
+                "key_file": str(self._folder / f"{name}.pem"),
+                "trusted": [one.public for one in self._signers.values()],
+                "require": True,
+            }
+        path.write_text(yaml.safe_dump(document), encoding="utf-8")
+        path.chmod(0o600)
+        return load(path, {})
+
+    def _start(self, instance: str) -> subprocess.Popen[bytes]:
+        main = "import sys; from tandem.controller.cli.main import main; sys.exit(main())"
+        with (self._folder / f"{instance}.log").open("wb") as log:
+            return subprocess.Popen(
+                [sys.executable, "-c", main, "run", "-c", str(self._folder / f"{instance}.yaml")],
+                stdout=log,
+                stderr=log,
+                env=os.environ,
+            )
+
+    def wait(self, what: str, *, over: Callable[[], bool]) -> None:
+        """Call `over` until it is true. Raises RuntimeError with the logs if that takes too long."""
+        deadline = time.monotonic() + _PATIENCE_S
+        while not over():
+            if time.monotonic() > deadline or any(one.poll() is not None for one in self.processes.values()):
+                logs = "".join((self._folder / f"{name}.log").read_text()[-2000:] for name in self.processes)
+                raise RuntimeError(f"{what} is not reached:\n{logs}")
+            time.sleep(1)
+
+    def complete(self) -> bool:
+        """Tell whether there is a backup."""
+        return any(state.complete for state in ChainReader(self.store, _PAIR).refresh())
+
+    def measure(self, stage: str, seconds: float) -> None:
+        """Print what `seconds` cost."""
+        before = {name: _cpu_s(process.pid) for name, process in self.processes.items()}
+        self._proxy.taken()
+        time.sleep(seconds)
+        requests = self._proxy.taken()
+        billed = (requests["put"] + requests["post"] + requests["list"]) * _PUT_DOLLARS
+        billed += (requests["get"] + requests["head"]) * _GET_DOLLARS
+        line = {
+            "stage": stage,
+            "partitions": _TOPICS * _PARTITIONS,
+            "core_share": {
+                name: round((_cpu_s(process.pid) - before[name]) / seconds, 4)
+                for name, process in self.processes.items()
+            },
+            "memory_mb": {name: round(_memory_mb(process.pid)) for name, process in self.processes.items()},
+            "requests_a_day": {name: round(n * _DAY_S / seconds) for name, n in sorted(requests.items())},
+            "dollars_a_month_for_requests": round(billed * 30 * _DAY_S / seconds, 2),
+        }
+        sys.stdout.write(json.dumps(line) + "\n")
+        sys.stdout.flush()
 
 
 def main() -> None:
     """Run once."""
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 120.0
-    with tempfile.TemporaryDirectory(prefix="tandem-bench-") as name:
+    with tempfile.TemporaryDirectory(prefix="tandem-bench-") as name, ExitStack() as stack:
         folder = Path(name)
-        for part in ("kafka", "store"):
+        for part in ("kafka", "s3"):
             (folder / part).mkdir()
         kafka = BenchKafka(folder / "kafka")
         kafka.start()
-        processes: list[subprocess.Popen[bytes]] = []
-        try:
-            _fill(kafka.bootstrap)
-            processes += [_start(folder, kafka.bootstrap, instance) for instance in ("a", "b")]
-            _wait(folder, processes)
+        stack.callback(kafka.kill)
+        key = S3Key(access_key="bench", secret_key=secrets.token_urlsafe(24))
+        s3 = S3Server(folder / "s3", bucket="bench", key=key)
+        s3.start()
+        stack.callback(s3.kill)
+        host, port = s3.address("s3").rsplit(":", 1)
+        proxy = CountingProxy((host, int(port)))
+        stack.callback(proxy.close)
+        _create_topics(kafka.bootstrap)
+        _produce(Producer({"bootstrap.servers": kafka.bootstrap}))
+        pair = _Pair(folder, kafka, s3, proxy)
+        for process in pair.processes.values():
+            stack.callback(process.kill)
+        pair.wait("a complete generation", over=pair.complete)
+        time.sleep(_SETTLE_S)
+        pair.measure("idle", seconds)
+        _ask_checkpoints(pair)
+        _forge_claims(pair)
+        time.sleep(_SETTLE_S)
+        pair.measure(f"idle, {_CHECKPOINTS} checkpoints, {_CLAIMS} unsigned claims", seconds)
+        with _busy(kafka.bootstrap):
             time.sleep(_SETTLE_S)
-            before = [_cpu_s(process.pid) for process in processes]
-            time.sleep(seconds)
-            after = [_cpu_s(process.pid) for process in processes]
-            found: list[dict[str, Any]] = [
-                {
-                    "core_share": (end - begin) / seconds,
-                    "memory_mb": _memory_mb(process.pid),
-                    "partitions": _TOPICS * _PARTITIONS,
-                }
-                for process, begin, end in zip(processes, before, after, strict=True)
-            ]
-            sys.stdout.write(json.dumps(found) + "\n")
-        finally:
-            for process in processes:
-                process.kill()
-            kafka.kill()
+            pair.measure(f"busy, {_CHECKPOINTS} checkpoints, {_CLAIMS} unsigned claims", seconds)
 
 
-def _fill(bootstrap: str) -> None:
+def _create_topics(bootstrap: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     topics = [NewTopic(f"idle-{n}", num_partitions=_PARTITIONS, replication_factor=1) for n in range(_TOPICS)]
     for future in admin.create_topics(topics).values():
         future.result(60)
-    producer = Producer({"bootstrap.servers": bootstrap})
+
+
+def _produce(producer: Producer) -> None:
+    """Write a record into each partition."""
     for n in range(_TOPICS):
         for partition in range(_PARTITIONS):
             producer.produce(f"idle-{n}", key=b"key", value=b"value", partition=partition)
@@ -75,33 +194,53 @@ def _fill(bootstrap: str) -> None:
     producer.flush(60)
 
 
-def _start(folder: Path, bootstrap: str, instance: str) -> subprocess.Popen[bytes]:
-    path = folder / f"{instance}.yaml"
-    document = {
-        "pair": _PAIR,
-        "instance": instance,
-        "instances": ["a", "b"],
-        "kafka": {"bootstrap.servers": bootstrap},
-        "topics": {"patterns": ["idle-.*"]},
-        "store": {"root": (folder / "store").as_uri()},
-        "coordination": {"replication_factor": 1},
-    }
-    path.write_text(yaml.safe_dump(document), encoding="utf-8")
-    main = "import sys; from tandem.controller.cli.main import main; sys.exit(main())"
-    with (folder / f"{instance}.log").open("wb") as log:
-        return subprocess.Popen(
-            [sys.executable, "-c", main, "run", "-c", str(path)], stdout=log, stderr=log, env=os.environ
+@contextmanager
+def _busy(bootstrap: str) -> Iterator[None]:
+    """Write a record into each partition every other second."""
+    over = threading.Event()
+    producer = Producer({"bootstrap.servers": bootstrap})
+
+    def go_on() -> None:
+        while not over.wait(2):
+            _produce(producer)
+
+    thread = threading.Thread(target=go_on, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _ask_checkpoints(pair: _Pair) -> None:
+    wanted = WantedCheckpoint(id=None, lifetime_ms=1000 * round(_PATIENCE_S), keep_ms=None, by="bench", reason="")
+    request = draft_request(pair.config, pair.store, wanted)
+    for n in range(_CHECKPOINTS):
+        put_request(pair.store, replace(request, id=f"bench-{n:04d}", nonce=secrets.token_hex(16)))
+
+    remembered = CheckpointCache()
+
+    def completed() -> bool:
+        found = list_checkpoints(pair.store, _PAIR, remembered=remembered).checkpoints
+        return sum(item.outcome is not None and item.outcome.completed for item in found) == _CHECKPOINTS
+
+    pair.wait("all checkpoints", over=completed)
+
+
+def _forge_claims(pair: _Pair) -> None:
+    for number in range(1000, 1000 + _CLAIMS):
+        claim = Claim(
+            generation=number,
+            pair=_PAIR,
+            instance="x",
+            incarnation="forged",
+            cluster_id="forged",
+            nonce=secrets.token_hex(8),
+            at=0,
+            reason="forged",
         )
-
-
-def _wait(folder: Path, processes: list[subprocess.Popen[bytes]]) -> None:
-    store = open_store((folder / "store").as_uri())
-    deadline = time.monotonic() + _PATIENCE_S
-    while not any(state.complete for state in ChainReader(store, _PAIR).refresh()):
-        if time.monotonic() > deadline or any(process.poll() is not None for process in processes):
-            logs = "".join((folder / f"{name}.log").read_text()[-2000:] for name in ("a", "b"))
-            raise RuntimeError(f"no generation became complete:\n{logs}")
-        time.sleep(1)
+        pair.others_store.put_if_absent(layout.claim_key(_PAIR, number), encode_claim(claim))
 
 
 def _cpu_s(pid: int) -> float:

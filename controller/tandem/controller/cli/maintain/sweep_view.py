@@ -163,6 +163,6 @@ def tell(outcome: SweepOutcome) -> None:
         output.note(f"{where}: {outcome.note}")
     elif swept.replaced:
         gain = output.size(swept.before - swept.after)
-        output.note(f"{where}: {swept.records} records of {len(swept.replaced)} objects, {gain}")
+        output.note(f"{where}: {swept.records:,} records of {len(swept.replaced)} objects, {gain}")
     if swept.forgot:
         output.note(f"{where}: more tombstones than one run remembers; the others stay until a later run")

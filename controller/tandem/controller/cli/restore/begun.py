@@ -196,7 +196,7 @@ def _list_tables(restores: Sequence[BegunRestore], *, damaged: bool) -> Iterator
 
 def _abandoned_lines(done: AbandonResult) -> Iterator[str]:
     what = "is not given up yet" if done.refused else "is given up"
-    yield f"restore {_short(done.state)} {what}; {done.records} records that it has put into topics stay there"
+    yield f"restore {_short(done.state)} {what}; {done.records:,} records that it has put into topics stay there"
     for name in done.put_back:
         yield f"{name}: its config is as it was before"
     for name in done.stay:

@@ -180,5 +180,5 @@ def _show(planned: PlannedExport, report: ExportReport, form: str, seconds: floa
 
 
 def _line(report: ExportReport, seconds: float) -> str:
-    what = f"{report.records} records, {report.tombstones} of them tombstones"
+    what = f"{report.records:,} records, {report.tombstones:,} of them tombstones"
     return f"{what}, are in {report.to} ({output.duration(seconds)})"

@@ -299,7 +299,7 @@ def _report_tables(report: RestoreReport, seconds: float, *, wide: bool) -> Iter
         f"{topic.target} did not get {', '.join(sorted(topic.unset))}" for topic in report.topics if topic.unset
     )
     yield (
-        f"restored and verified {report.records} records{without} in {output.duration(seconds)} "
+        f"restored and verified {report.records:,} records{without} in {output.duration(seconds)} "
         f"(load {output.duration(report.load_seconds)}, {rate:.0f} records/s; "
         f"verify {output.duration(report.check_seconds)}); its id is {report.id}"
     )
