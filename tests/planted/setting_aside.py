@@ -38,32 +38,14 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="settled checkpoints are read at every look",
         file="sink/tandem/sink/store/chain/checkpoints.py",
-        old="        if info in before.settled and infos.get(",
-        new="        if remembered is None and info in before.settled and infos.get(",
+        old="        if info in before and infos.get(",
+        new="        if remembered is None and info in before and infos.get(",
     ),
     Mistake(
         name="an id that is used again is taken for the checkpoint that had it",
         file="sink/tandem/sink/store/chain/checkpoints.py",
-        old="if info in before.settled and infos.get(before.settled[info][0].key) == before.settled[info][0]:",
-        new="if info in before.settled:",
-    ),
-    Mistake(
-        name="a checkpoint that can't be completed keeps others waiting",
-        file="sink/tandem/sink/store/chain/checkpoints.py",
-        old="key=lambda one: (_place(one[1]) < first, _place(one[1]))):",
-        new="key=lambda one: _place(one[1])):",
-    ),
-    Mistake(
-        name="a checkpoint that was completed while it waited loses its pin",
-        file="sink/tandem/sink/store/chain/checkpoints.py",
-        old="        if read is not None:  # otherwise it was deleted since it was listed\n",
-        new="        if read is not None and read.outcome is None:\n",
-    ),
-    Mistake(
-        name="the cuts of all open checkpoints are kept",
-        file="sink/tandem/sink/store/chain/checkpoints.py",
-        old="            yield info, _without_cut(item)\n",
-        new="            yield info, item\n",
+        old="if info in before and infos.get(before[info][0].key) == before[info][0]:",
+        new="if info in before:",
     ),
     Mistake(
         name="what checkpoints were there for is never forgotten",

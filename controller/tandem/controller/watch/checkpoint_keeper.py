@@ -7,8 +7,6 @@ A generation whose instance is cut off from the brokers may have a position beyo
 history: an election truncated the log before the log ends were read for the request, the log grew again, and the
 instance has not noticed yet. So the leaders are asked first, once for all requests of the same partitions, whether
 their logs have the records that the generation has read.
-
-A bounded number of open requests is judged at once (`checkpoints`), so that a flood of them does not delay a tick.
 """
 
 from __future__ import annotations
@@ -41,9 +39,6 @@ from tandem.sink.store.contract.object_store import ObjectStore
 _LOG = structlog.get_logger()
 _LOOK_S = 30.0
 _LOOK_WHILE_OPEN_S = 1.0
-_READ_AGAIN = 30
-"""After this many looks open requests are read again, and those that had to wait are judged first."""
-_ROUNDS_BEFORE_SEAL = 8
 _HINTS, _HINT_EVERY_S = 3, 10.0
 """A token bucket: CHECKPOINT messages that cause a read at once, and seconds until one more may."""
 
@@ -82,17 +77,15 @@ class CheckpointKeeper:
         self._looking = threading.Lock()
         self._proven: set[tuple[str, int]] = set()
         self._looked_mono: float | None = None
-        self._looks = 0
         self._hints: frozenset[str] = frozenset()
         self._hurries = TokenBucket(_HINTS, _HINT_EVERY_S)
         self._details: dict[str, str] = {}
-        self._others_wait = False
         self.open: tuple[CheckpointRequest, ...] = ()
         self.held: dict[int, tuple[str, ...]] | None = None
 
     def due(self, now_mono: float, hints: frozenset[str]) -> bool:
         """Return whether `read_checkpoints` is due; `hints` are the ids of the CHECKPOINT messages that were heard."""
-        interval_s = _LOOK_WHILE_OPEN_S if self.open or self._others_wait else _LOOK_S
+        interval_s = _LOOK_WHILE_OPEN_S if self.open else _LOOK_S
         rested = self._looked_mono is None or now_mono - self._looked_mono >= interval_s
         # A hint that is dropped now comes again with the next tick, a second later.
         if not rested and (hints == self._hints or not self._hurries.take_token(now_mono)):
@@ -104,25 +97,22 @@ class CheckpointKeeper:
     def read_checkpoints(self) -> None:
         """Read all checkpoints, clean up, and fail requests past their deadline. Raises errors of the store."""
         with self._looking:
-            self._looks += 1
-            if self._looks % _READ_AGAIN == 0:
-                self._remembered.read_again()
             found = checkpoints.survey_checkpoints(
                 self._store, self._pair, now_ms(self._store), remembered=self._remembered
             )
         still_open = []
-        for request in (*found.open, *found.waiting):
+        for request in found.open:
             at = now_ms(self._store)
-            if at >= request.deadline:
+            if at < request.deadline:
+                still_open.append(request)
+            else:
                 detail = self._details.get(request.nonce, "no Active has looked at it")
                 self._settle(request, expired(request, at=at, by=self._me, detail=detail))
-            elif request.cut:
-                still_open.append(request)
         nonces = {request.nonce for request in still_open}
         known = dict(self._details)  # The ticking thread adds to it meanwhile.
         self._details = {nonce: text for nonce, text in known.items() if nonce in nonces}
         self._proven = {(nonce, number) for nonce, number in self._proven.copy() if nonce in nonces}
-        self.open, self.held, self._others_wait = tuple(still_open), found.held, bool(found.waiting)
+        self.open, self.held = tuple(still_open), found.held
         self._looked_mono = time.monotonic()
 
     def generations_to_settle(self, mine: Iterable[Generation], guarded: GuardedPartitions | None) -> Iterator[int]:
@@ -169,20 +159,13 @@ class CheckpointKeeper:
                 _LOG.warning("cannot finish a checkpoint, trying again", checkpoint=request.id, error=error)
 
     def complete_before_seal(self, writer: ChainWriter, guarded: GuardedPartitions | None) -> None:
-        """Read the requests once more and complete those that are reached, before the generation is sealed.
-
-        Where very many are open, some are left: what they wait for must not delay a turn for minutes.
-        """
-        for _ in range(_ROUNDS_BEFORE_SEAL):
-            try:
-                self.read_checkpoints()
-            except TandemError as error:
-                _LOG.warning("cannot look at checkpoints before sealing", error=error)
-            before = self.open
-            self.prove(writer.state, guarded)
-            self.finish(writer, guarded)
-            if self.open == before:
-                return
+        """Read the requests once more and complete those that are reached, before the generation is sealed."""
+        try:
+            self.read_checkpoints()
+        except TandemError as error:
+            _LOG.warning("cannot look at checkpoints before sealing", error=error)
+        self.prove(writer.state, guarded)
+        self.finish(writer, guarded)
 
     def prove(self, state: Generation, guarded: GuardedPartitions | None) -> None:
         """Ask the brokers whether `state` has read, up to the cuts that it reached, the records that the logs hold.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 from support.backups.build_backup import CLUSTER, PAIR, Backup, TopicSpec, records
 from support.backups.requests import cut_request
-from support.pipeline.doubles import MemoryStore, UnchangingStore, no_fault
+from support.pipeline.doubles import MemoryStore, UnchangingStore
 
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import Clearing, EntryKind, Horizon, PartitionKey
@@ -177,9 +176,11 @@ def test_what_is_settled_is_read_once() -> None:
     assert (mine.open, mine.held) == ((), held)
     still = request(store, id="open", nonce="f" * 32)
     where = layout.checkpoint_key(PAIR, "open")
-    assert gets(store, mine.read_checkpoints) == [where, layout.outcome_key(PAIR, "f" * 32)]
-    looks = [gets(store, mine.read_checkpoints) for _ in range(60)]
-    assert sorted(looks, key=len) == 58 * [[]] + 2 * [[where, layout.outcome_key(PAIR, "f" * 32)]]
+    assert (
+        gets(store, mine.read_checkpoints)
+        == gets(store, mine.read_checkpoints)
+        == [where, layout.outcome_key(PAIR, "f" * 32)]
+    )
     assert mine.open == (still,)
     settled(store, still, generation=None)
     assert len(gets(store, mine.read_checkpoints)) == 2
@@ -197,77 +198,35 @@ def test_what_is_settled_is_read_once() -> None:
     assert len(mine._remembered.settled) == len(mine._remembered.pins) == 359
 
 
-def test_many_open_requests_are_judged_a_few_at_a_time() -> None:
-    """A script, or whoever may write to the store, asks for 12 cuts that nobody reaches, and for one that is reached.
-
-    Only as many cuts as a tick can judge are in memory, none keeps the last one waiting for ever, and all of them are
-    failed once their time is over.
-    """
-    store = UnchangingStore(step_ms=0)
-    wide = {PartitionKey(K.topic_id, n): 10 for n in range(5_000)}
-    there = GuardedPartitions(cluster_id=CLUSTER, topics={K.topic_id: ("orders", len(wide))})
-    for number in range(12):
-        request(store, id=f"wide-{number}", nonce=f"{number:032x}", cut=wide)
-    writer = completed(store).writer
-    last = request(store, id="z-last", nonce="f" * 32)
-    mine, judged = keeper(store), set[str]()
-    for _ in range(30 * 4):
-        assert sum(len(one.cut) for one in mine.open) <= 20_001
-        assert sum(len(one.request.cut) for one in mine._remembered.open.values()) <= 20_001
-        judged |= {one.id for one in mine.open}
-        finish(mine, writer, there)
-        if checkpoints.outcome_of(store, last) is not None and len(judged) == 13:
-            break
-        mine.read_checkpoints()
-    assert outcome(store, last).completed
-    assert len(judged) == 13
-    mine.open = ()
-    assert mine.due(time.monotonic() + 1.5, frozenset()), "those that wait are looked at as soon as there is room"
-    store.clock_ms += 61_000
-    mine.read_checkpoints()
-    mine.read_checkpoints()
-    assert mine.open == ()
-    assert len(checkpoints.list_checkpoints(store, PAIR).checkpoints) == 13
-    assert all(item.outcome is not None for item in checkpoints.list_checkpoints(store, PAIR).checkpoints)
-
-
-def test_one_that_waited_and_is_completed_by_the_other_instance_keeps_its_pin() -> None:
-    """There is room for it, so it is read again; meanwhile it is completed. Without its pin its generation could go."""
-    store = UnchangingStore(step_ms=0)
-    wide = {PartitionKey(K.topic_id, n): 10 for n in range(20_000)}
-    request(store, id="wide", cut=wide)
-    waits = request(store, id="z-waits", nonce="f" * 32)
-    cache = checkpoints.CheckpointCache()
-    found = checkpoints.survey_checkpoints(store, PAIR, 0, remembered=cache)
-    assert [one.id for one in (*found.open, *found.waiting)] == ["wide", "z-waits"]
-    checkpoints.delete_checkpoint(store, PAIR, "wide")
-    checkpoints.pin_generation(store, waits, 1)
-
-    def completes(operation: str, name: str) -> None:
-        if (operation, name) == ("get", layout.checkpoint_key(PAIR, "z-waits")):
-            store.before = no_fault
-            settled(store, waits, generation=1)
-
-    store.before = completes  # type: ignore[assignment]  # it never fails
-    checkpoints.survey_checkpoints(store, PAIR, 0, remembered=cache)
-    assert pinned(store) == [1]
-    assert checkpoints.survey_checkpoints(store, PAIR, 0, remembered=cache).held.keys() == {1}
-
-
 def test_requests_of_the_same_partitions_are_proven_together(store: MemoryStore) -> None:
-    """The brokers are asked once for 720 that were requested at once."""
-    writer = completed(store).writer
+    """The brokers are asked once for 720 that were requested at once; one that they can't tell of costs no other."""
+    other = TopicSpec("other")
+    topic_id = other.topic().topic_id
+    there = GuardedPartitions(cluster_id=CLUSTER, topics={**GUARDED.topics, topic_id: ("other", 1)})
+    backup = Backup.begun(
+        store, [*records("orders", 0, range(10)), *records("other", 0, range(5))], topics=[ORDERS, other]
+    )
+    backup.complete()
     asked = [request(store, id=f"many-{n}", nonce=f"{n:032x}") for n in range(720)]
+    untold = request(
+        store,
+        id="untold",
+        nonce="f" * 32,
+        cut={K: 10, PartitionKey(topic_id, 0): 5},
+        topics={K.topic_id: "orders", topic_id: "other"},
+    )
     questions = []
 
     def brokers(state: Generation, keys: Collection[PartitionKey]) -> bool:
-        questions.append((state.number, keys))
+        questions.append((state.number, len(keys)))
+        if len(keys) > 1:
+            raise TransientError("no leader", code="TDM-X001")
         return True
 
-    mine = keeper(store, same_logs=brokers)
-    finish(mine, writer, GUARDED)
-    assert questions == [(1, {K})]
+    finish(keeper(store, same_logs=brokers), backup.writer, there)
+    assert sorted(questions) == [(1, 1), (1, 2)]
     assert all(outcome(store, one).completed for one in asked)
+    assert checkpoints.outcome_of(store, untold) is None
 
 
 def test_an_id_that_is_used_again_is_another_checkpoint() -> None:

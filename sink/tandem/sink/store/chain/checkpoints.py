@@ -12,8 +12,7 @@ is swept a week after it failed, or a week after the end of the time for which i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 import structlog
@@ -37,8 +36,6 @@ from tandem.sink.store.contract.object_store import ObjectInfo, ObjectMissingErr
 
 _LOG = structlog.get_logger()
 _RATED = RatedLog(_LOG)
-_MOST_OPEN_PARTITIONS = 20_000
-"""Open requests are judged together until their cuts have this many partitions; the others wait."""
 _FORGOTTEN_AFTER_MS = 7 * 86_400_000
 """Time in ms for which a failed or outdated checkpoint is still listed: daily ones would cost more with every day."""
 
@@ -54,28 +51,15 @@ class CheckpointListing:
 
 @dataclass(slots=True, kw_only=True)
 class CheckpointCache:
-    """Cache of checkpoints and of their pins: objects that do not change.
+    """Cache of settled checkpoints and of their pins, which no longer change.
 
-    `settled` and `open` are keyed by the listing's info of a request's object; a value of `settled` has the info of the
-    outcome's object. Cuts are kept of open requests only, and of these only as far as a survey allows: with ten
-    thousand partitions each takes a megabyte. `first` is the time and the id from which on open ones keep theirs. For
-    one pair in one store, and one thread at a time.
+    `settled` is keyed by the listing's info of a request's object; its value has the info of the outcome's object. The
+    cuts are not kept: with ten thousand partitions each takes a megabyte. For one pair in one store, and one thread at
+    a time.
     """
 
     settled: dict[ObjectInfo, tuple[ObjectInfo, Checkpoint]] = field(default_factory=dict)
-    open: dict[ObjectInfo, Checkpoint] = field(default_factory=dict)
-    first: tuple[int, str] = (0, "")
     pins: KnownPins = field(default_factory=dict)
-
-    def read_again(self) -> None:
-        """Forget the open requests, and begin with those that had to wait.
-
-        Another request may have the name, the size and the second of a deleted one. And those that can't be completed
-        must not keep the others waiting until their deadlines.
-        """
-        waiting = sorted(_place(item) for item in self.open.values() if not item.request.cut)
-        self.first = next((place for place in waiting if place > self.first), min(waiting, default=(0, "")))
-        self.open = {}
 
 
 def put_request(store: ObjectStore, request: CheckpointRequest) -> Checkpoint:
@@ -147,26 +131,20 @@ def list_checkpoints(store: ObjectStore, pair: str, *, remembered: CheckpointCac
     """Return all checkpoints of a pair. A damaged one does not hide the others. Raises errors of the store.
 
     An object under a name that no checkpoint can have is logged and ignored. With `remembered`, which the caller keeps
-    between calls, each is read once; settled ones come without their cuts from the second call on, and so do open ones
-    that have to wait.
+    between calls, settled ones are read once, and come without their cuts from the second call on.
     """
     prefix = layout.checkpoints_prefix(pair)
     found, damaged = [], {}
-    before = remembered or CheckpointCache()
+    before = {} if remembered is None else remembered.settled
     infos = {info.key: info for info in store.list(prefix)}
     settled: dict[ObjectInfo, tuple[ObjectInfo, Checkpoint]] = {}
-    still_open: dict[ObjectInfo, Checkpoint] = {}
-    size = 0
     for info in infos.values():
         name = info.key.removeprefix(prefix)
         if "/" in name or not name.endswith(".json"):
             continue
-        if info in before.settled and infos.get(before.settled[info][0].key) == before.settled[info][0]:
-            settled[info] = before.settled[info]
-            found.append(before.settled[info][1])
-            continue
-        if info in before.open and layout.outcome_key(pair, before.open[info].request.nonce) not in infos:
-            still_open[info] = before.open[info]
+        if info in before and infos.get(before[info][0].key) == before[info][0]:
+            settled[info] = before[info]
+            found.append(before[info][1])
             continue
         checkpoint_id = name.removesuffix(".json")
         try:
@@ -176,49 +154,19 @@ def list_checkpoints(store: ObjectStore, pair: str, *, remembered: CheckpointCac
         except ConfigError:
             _RATED.warning("no checkpoint can have this name; it counts for nothing, delete it", key=info.key)
         else:
-            if checkpoint is None:
-                continue
-            outcome = infos.get(layout.outcome_key(pair, checkpoint.request.nonce))
-            if checkpoint.outcome is None and remembered is not None:
-                still_open[info] = checkpoint if size < _MOST_OPEN_PARTITIONS else _without_cut(checkpoint)
-                size += len(checkpoint.request.cut)
-                continue
-            found.append(checkpoint)
-            if checkpoint.outcome is not None and outcome is not None:
-                settled[info] = outcome, _without_cut(checkpoint)
-    before.settled, before.open = settled, dict(_bounded(store, pair, still_open, before.first))
-    found += before.open.values()
-    outcomes = tuple(key for key in infos if key.startswith(layout.outcomes_prefix(pair)))
-    return CheckpointListing(checkpoints=tuple(sorted(found, key=_place)), damaged=damaged, outcomes=outcomes)
-
-
-def _bounded(
-    store: ObjectStore, pair: str, still_open: Mapping[ObjectInfo, Checkpoint], first: tuple[int, str]
-) -> Iterator[tuple[ObjectInfo, Checkpoint]]:
-    """Yield the open requests, from `first` on: as many as can be judged at once with their cuts, others without.
-
-    Anybody who may write to the store can ask for any number of checkpoints.
-    """
-    size = 0
-    for info, item in sorted(still_open.items(), key=lambda one: (_place(one[1]) < first, _place(one[1]))):
-        if size >= _MOST_OPEN_PARTITIONS:
-            yield info, _without_cut(item)
-            continue
-        read: Checkpoint | None = item
-        if not item.request.cut:
-            with suppress(DamagedError):  # it is reported when it is listed the next time
-                read = find_checkpoint(store, pair, item.request.id)
-        if read is not None:  # otherwise it was deleted since it was listed
-            size += len(read.request.cut)
-            yield info, read  # maybe with an outcome that was put since then: its pin is needed
-
-
-def _place(item: Checkpoint) -> tuple[int, str]:
-    return item.request.at, item.request.id
-
-
-def _without_cut(item: Checkpoint) -> Checkpoint:
-    return replace(item, request=replace(item.request, cut={}, topics={}))
+            if checkpoint is not None:
+                found.append(checkpoint)
+                outcome = infos.get(layout.outcome_key(pair, checkpoint.request.nonce))
+                if checkpoint.outcome is not None and outcome is not None:
+                    bare = replace(checkpoint.request, cut={}, topics={})
+                    settled[info] = outcome, Checkpoint(request=bare, outcome=checkpoint.outcome)
+    if remembered is not None:
+        remembered.settled = settled
+    return CheckpointListing(
+        checkpoints=tuple(sorted(found, key=lambda item: (item.request.at, item.request.id))),
+        damaged=damaged,
+        outcomes=tuple(key for key in infos if key.startswith(layout.outcomes_prefix(pair))),
+    )
 
 
 def delete_checkpoint(
@@ -262,13 +210,9 @@ def pin_generation(store: ObjectStore, request: CheckpointRequest, generation: i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointSurvey:
-    """The open requests that are to be judged now, and `waiting`: later ones, without their cuts.
-
-    `held` are the generations that may not be cleared, with the owners of their pins.
-    """
+    """Open requests, and `held`: the generations that may not be cleared, with the owners of their pins."""
 
     open: tuple[CheckpointRequest, ...]
-    waiting: tuple[CheckpointRequest, ...]
     held: dict[int, tuple[str, ...]]
 
 
@@ -299,12 +243,7 @@ def survey_checkpoints(
     for pin in found:
         if pin.generation is not None and pin.holds(pin.generation, now):
             held[pin.generation] = (*held.get(pin.generation, ()), pin.owner)
-    still_open = [item.request for item in known.checkpoints if item.outcome is None]
-    return CheckpointSurvey(
-        open=tuple(request for request in still_open if request.cut),
-        waiting=tuple(request for request in still_open if not request.cut),
-        held=held,
-    )
+    return CheckpointSurvey(open=tuple(item.request for item in known.checkpoints if item.outcome is None), held=held)
 
 
 def _forgotten(item: Checkpoint, now: int) -> bool:
