@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.backups.build_backup import DAY_MS, Backup, TopicSpec
 from support.backups.sweeping import Opened
@@ -186,6 +186,7 @@ def generations(whole: Copies, ends: tuple[int, int], sizes: tuple[int, int] = (
 @pytest.mark.parametrize("hash_bits", [1, 8, 64])
 @settings(max_examples=150)
 @given(PLACES, st.integers(0, 12))
+@example([(1, False, "second", "same"), (0, False, "both", "same")], 1)  # lost: an empty key; beyond the cut: no key
 def test_two_generations_come_to_what_an_oracle_says(
     hash_bits: int, places: list[tuple[int, bool, str, str]], beyond: int
 ) -> None:
