@@ -60,9 +60,12 @@ def main() -> int:
             began = time.perf_counter()
             copy = Path(folder) / "copy"
             plant(mistake, copy)
-            judge = still_caught_by(copy, last.get(mistake.name))
+            named = last.get(mistake.name, "")
+            judge = still_caught_by(copy, named or None)
             if judge is None and not arguments.named:
                 judge = caught_by(copy, seeds=arguments.seeds, jobs=arguments.jobs)
+            elif judge is None and named.isdigit():  # the judge is the simulation: a seed has another history by now
+                judge = by_histories(copy, "1", arguments.seeds, arguments.jobs)
             shutil.rmtree(copy)
             missed += judge is None
             sys.stdout.write(f"{mistake.name:70} {judge or 'NOT CAUGHT'} ({time.perf_counter() - began:.0f} s)\n")
