@@ -42,11 +42,10 @@ _FORGOTTEN_AFTER_MS = 7 * 86_400_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointListing:
-    """All checkpoints of a pair; `damaged` says by id why an object can't be read. `outcomes`: keys of objects."""
+    """All checkpoints of a pair; `damaged` says by id why an object can't be read."""
 
     checkpoints: tuple[Checkpoint, ...]
     damaged: dict[str, str]
-    outcomes: tuple[str, ...] = ()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -163,9 +162,7 @@ def list_checkpoints(store: ObjectStore, pair: str, *, remembered: CheckpointCac
     if remembered is not None:
         remembered.settled = settled
     return CheckpointListing(
-        checkpoints=tuple(sorted(found, key=lambda item: (item.request.at, item.request.id))),
-        damaged=damaged,
-        outcomes=tuple(key for key in infos if key.startswith(layout.outcomes_prefix(pair))),
+        checkpoints=tuple(sorted(found, key=lambda item: (item.request.at, item.request.id))), damaged=damaged
     )
 
 
@@ -268,9 +265,9 @@ def _sweep(store: ObjectStore, pair: str, found: Iterable[Pin], known: Checkpoin
             _LOG.info("a checkpoint does not need its pin any more", pin=pin.id, owner=pin.owner)
             pins.release_pin(store, pair, pin)
     prefix = layout.outcomes_prefix(pair)
-    for key in known.outcomes:
-        if key.removeprefix(prefix).removesuffix(".json") not in by_nonce:
-            _sweep_outcome(store, pair, key)
+    for info in list(store.list(prefix)):
+        if info.key.removeprefix(prefix).removesuffix(".json") not in by_nonce:
+            _sweep_outcome(store, pair, info.key)
     return kept
 
 
@@ -289,7 +286,7 @@ def _put_back(store: ObjectStore, found: Iterable[Pin], known: CheckpointListing
 
 
 def _sweep_outcome(store: ObjectStore, pair: str, key: str) -> None:
-    """Delete an outcome whose request is gone; it may have been put while pages were listed, so look once more."""
+    """Delete an outcome whose request is gone; outcomes are listed after requests, so check for the request again."""
     try:
         outcome = decode_outcome(store.get(key), key)
         checkpoint = find_checkpoint(store, pair, outcome.id)
