@@ -26,8 +26,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.load import Load, fill
 from bench.measured import KEY, Run, spawn, spawn_all
-from bench.servers import BenchKafka
-from tandem.controller.sandbox.s3 import REGION, S3Server
+from bench.servers import BenchKafka, store_section
+from tandem.controller.sandbox.s3 import S3Server
 from tandem.controller.sandbox.sigv4 import S3Key
 
 _HERE = Path(__file__).parent
@@ -127,7 +127,7 @@ class Bench:
 
         def once() -> Run:
             with tempfile.TemporaryDirectory(dir=self.folder) as root:
-                section = {"root": Path(root).as_uri()} if s3 is None else _section(s3)
+                section = {"root": Path(root).as_uri()} if s3 is None else store_section(s3, "bench")
                 place = (self.kafka.bootstrap, load.topic, codec, json.dumps(section))
                 run = spawn("catch_up", *place, *(("--encrypted",) if encrypted else ()))
             return replace(run, bytes=sent)  # as all others count, not what was stored
@@ -212,17 +212,6 @@ class Bench:
 
 def _pair(load: Load, *, encrypted: bool = False) -> str:
     return f"{load.topic}-encrypted" if encrypted else load.topic
-
-
-def _section(s3: S3Server) -> dict[str, str]:
-    return {
-        "root": f"s3://{s3.bucket}/bench",
-        "endpoint_url": s3.endpoint_url,
-        "addressing_style": "path",
-        "region": REGION,
-        "access_key_id": s3.key.access_key,
-        "secret_access_key": s3.key.secret_key,
-    }
 
 
 def main() -> int:

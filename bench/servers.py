@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bench.measured import Run
 from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.controller.sandbox.s3 import REGION, S3Server
 
 _SETTINGS = {
     "log.segment.bytes": str(256 << 20),
@@ -58,3 +59,15 @@ class BenchKafka(KafkaServer):
             cpu_s=after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
             peak_mb=0.0,
         )
+
+
+def store_section(s3: S3Server, folder: str) -> dict[str, str]:
+    """Return the section `store` of a configuration for a folder of the server's bucket."""
+    return {
+        "root": f"s3://{s3.bucket}/{folder}",
+        "endpoint_url": s3.endpoint_url,
+        "addressing_style": "path",
+        "region": REGION,
+        "access_key_id": s3.key.access_key,
+        "secret_access_key": s3.key.secret_key,
+    }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -38,12 +39,20 @@ class Rates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
-    """Dollars: list prices in us-east-1, November 2026. Reads across zones are paid on both sides."""
+    """Dollars: list prices in us-east-1, November 2026. Reads across zones are paid on both sides.
+
+    A list costs what a put does; deletions are free.
+    """
 
     storage_gb_month: float = 0.023
     puts_1000: float = 0.005
     gets_1000: float = 0.0004
     cross_zone_gb: float = 0.02
+
+    def requests(self, counts: Mapping[str, float]) -> float:
+        """Return what requests cost, counted by operation."""
+        puts, gets = (sum(counts.get(one, 0) for one in names) for names in (("put", "post", "list"), ("get", "head")))
+        return puts * self.puts_1000 / 1000 + gets * self.gets_1000 / 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +125,7 @@ def work_out(pair: WorkedPair, rate: Rates, prices: Prices) -> Sum:
     turns = _DAYS / pair.turn_days
     turning = turn_s(pair.records, rate, pair.network) / 86_400 / pair.turn_days
     stored = average * (1 + pair.window_days / pair.turn_days + turning)
-    puts, gets = _requests_a_month()
+    requests = _requests_a_month()
     objects = pair.records * rate.stored / (64 << 20) * turns
     # Each turn every record that is there, and each new record once, or twice while a turn is under way.
     read = (pair.records * turns + pair.daily * _DAYS * (1 + turning)) * rate.sent / 1e9
@@ -127,7 +136,7 @@ def work_out(pair: WorkedPair, rate: Rates, prices: Prices) -> Sum:
         stored_gb=stored,
         reserved_gb=2.2 * one_copy,
         storage=stored * prices.storage_gb_month,
-        requests=(puts + objects) * prices.puts_1000 / 1000 + gets * prices.gets_1000 / 1000,
+        requests=prices.requests({**requests, "put": requests["put"] + objects}),
         read_gb=read,
         cross_zone=read * (pair.zones - 1) / pair.zones * prices.cross_zone_gb,
     )
@@ -184,15 +193,15 @@ def _row(case: str, what: str) -> tuple[float, float, float]:
     return rate, mb, seconds
 
 
-def _requests_a_month() -> tuple[float, float]:
-    """Return (puts and lists, gets) of a month.
+def _requests_a_month() -> dict[str, float]:
+    """Return the requests of a month by operation.
 
     They are those of a week of commits with 1,000 busy partitions, which were counted without what instances look up,
     and those of a pair with nothing to do, which are nothing else.
     """
     puts, gets, lists = _counts(r"([\d,]+) puts, ([\d,]+) gets, ([\d,]+) lists")
     looked_up, listed = _counts(r"sends ([\d,]+) gets and ([\d,]+) lists a day")
-    return (puts + lists) * _WEEKS + listed * _DAYS, gets * _WEEKS + looked_up * _DAYS
+    return {"put": puts * _WEEKS, "list": lists * _WEEKS + listed * _DAYS, "get": gets * _WEEKS + looked_up * _DAYS}
 
 
 def _counts(pattern: str) -> tuple[int, ...]:

@@ -26,7 +26,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.counting_proxy import CountingProxy
-from bench.servers import BenchKafka
+from bench.servers import BenchKafka, store_section
+from bench.worked_sum import Prices
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import Claim
 from tandem.backup_avro.chain.json_codec import encode_claim
@@ -34,7 +35,7 @@ from tandem.backup_avro.chain.signatures import Signer
 from tandem.controller.config.derived_settings import store_of
 from tandem.controller.config.loading import load
 from tandem.controller.config.model import Config
-from tandem.controller.sandbox.s3 import REGION, S3Server
+from tandem.controller.sandbox.s3 import S3Server
 from tandem.controller.sandbox.sigv4 import S3Key
 from tandem.controller.status.checkpoint_view import WantedCheckpoint, draft_request
 from tandem.sink.store.chain.chain_reader import ChainReader
@@ -47,8 +48,6 @@ _PAIR = "idle"
 _PATIENCE_S = 600.0
 _SETTLE_S = 20.0
 """What COMPLETE brings with it is over by then."""
-_PUT_DOLLARS, _GET_DOLLARS = 0.005 / 1000, 0.0004 / 1000
-"""Prices of S3 Standard in us-east-1, November 2026; deletions are free, listings cost what a put does."""
 _DAY_S: Final = 86_400.0
 
 
@@ -75,14 +74,7 @@ class _Pair:
             "instances": ["a", "b"],
             "kafka": {"bootstrap.servers": bootstrap},
             "topics": {"patterns": ["idle-.*"]},
-            "store": {
-                "root": f"s3://{s3.bucket}/idle",
-                "endpoint_url": endpoint_url,
-                "addressing_style": "path",
-                "region": REGION,
-                "access_key_id": s3.key.access_key,
-                "secret_access_key": s3.key.secret_key,
-            },
+            "store": store_section(s3, "idle") | {"endpoint_url": endpoint_url},
             "coordination": {"replication_factor": 1},
         }
         if name != "other":
@@ -127,8 +119,6 @@ class _Pair:
         self._proxy.taken()
         time.sleep(seconds)
         requests = self._proxy.taken()
-        billed = (requests["put"] + requests["post"] + requests["list"]) * _PUT_DOLLARS
-        billed += (requests["get"] + requests["head"]) * _GET_DOLLARS
         line = {
             "stage": stage,
             "partitions": _TOPICS * _PARTITIONS,
@@ -138,7 +128,7 @@ class _Pair:
             },
             "memory_mb": {name: round(_memory_mb(process.pid)) for name, process in self.processes.items()},
             "requests_a_day": {name: round(n * _DAY_S / seconds) for name, n in sorted(requests.items())},
-            "dollars_a_month_for_requests": round(billed * 30 * _DAY_S / seconds, 2),
+            "dollars_a_month_for_requests": round(Prices().requests(requests) * 30 * _DAY_S / seconds, 2),
         }
         sys.stdout.write(json.dumps(line) + "\n")
         sys.stdout.flush()

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 import structlog
 
 from bench.memory_store import MemoryStore
+from bench.worked_sum import Prices
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import Base, GroupOffset, Opening, PartitionKey, Position, Topic
 from tandem.backup_avro.record.container import Codec
@@ -33,9 +34,6 @@ from tandem.sink.write.object_buffer import ObjectBuffer
 
 _PAIR, _TOPICS, _EVERY = "week", 10, 8
 _RECORDS, _VALUE = 2, b'{"id":%010d,"state":"active","balance":%06d,"note":"abcdefghijklmnop"}'
-_PUT_DOLLARS, _GET_DOLLARS = 0.005 / 1000, 0.0004 / 1000
-"""Prices of S3 Standard in us-east-1, November 2026; deletions are free, listings cost what a put does."""
-_BILLED_AS_PUT = ("put", "list")
 
 
 class _Cluster:
@@ -212,14 +210,11 @@ def _start_up(store: MemoryStore, writer: ChainWriter) -> None:
 
 
 def _cost(store: MemoryStore, days: float, most_objects: int) -> None:
-    puts = sum(store.requests[name] for name in _BILLED_AS_PUT)
-    gets = store.requests["get"] + store.requests["head"]
-    dollars = (puts * _PUT_DOLLARS + gets * _GET_DOLLARS) * 30 / days
     _say(
         {
             "requests": dict(store.requests),
             "most_objects": most_objects,
-            "dollars_a_month_for_requests": round(dollars, 2),
+            "dollars_a_month_for_requests": round(Prices().requests(store.requests) * 30 / days, 2),
         }
     )
 
