@@ -109,6 +109,48 @@ MISTAKES: tuple[Mistake, ...] = (
         new="",
     ),
     Mistake(
+        name="contents: the last record of a base leaves no hash",
+        file="sink/tandem/sink/read/scan/local_ranges.py",
+        old="            progress.add_scanned(self._newest.pop(tp, None))\n",
+        new="            self._newest.pop(tp, None)\n",
+    ),
+    Mistake(
+        name="contents: a base of an unknown log goes on when its leader was away",
+        file="sink/tandem/sink/read/scan/accept_ranges.py",
+        old="    if (leader < 0 or progress.scan.led_by(leader, epoch)) and progress.recognizable:\n",
+        new="    if leader < 0 or progress.scan.led_by(leader, epoch):\n",
+    ),
+    Mistake(
+        name="contents: the tail does not tell the scan that its leader was away",
+        file="sink/tandem/sink/read/tail.py",
+        old="                self.moved.append((tp, -1, -1))\n",
+        new="",
+    ),
+    Mistake(
+        name="contents: a scan does not mind that its leader was away",
+        file="sink/tandem/sink/read/scan/local_ranges.py",
+        old="                self._leader_moved(tp, -1, -1)\n",
+        new="                pass\n",
+    ),
+    Mistake(
+        name="contents: the hash that an offer brings is not taken",
+        file="sink/tandem/sink/read/scan/accept_ranges.py",
+        old="        if not progress.recognizable:\n",
+        new="        if progress.lost:\n",
+    ),
+    Mistake(
+        name="contents: a hash that nobody here can compare stands for one that tells",
+        file="sink/tandem/sink/read/scan/accept_ranges.py",
+        old="context.record_keys.can_compare(newest)",
+        new="newest.sha256",
+    ),
+    Mistake(
+        name="contents: a worker reads on in a log that may be another one",
+        file="sink/tandem/sink/read/scan/range_reader.py",
+        old='            known=(RecordHash(task.known_to, ""),) if task.known_to >= 0 else (),\n',
+        new='            known=(RecordHash(task.high, ""),),\n',
+    ),
+    Mistake(
         name="contents: a log that ends in markers is known by nothing",
         file="sink/tandem/sink/read/new_partitions.py",
         old="            ends = {tp: ends[tp] for tp in sought}\n",

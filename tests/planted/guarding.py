@@ -11,6 +11,12 @@ _GUARD = "sink/tandem/sink/write/vanished_keys_check.py"
 
 MISTAKES: tuple[Mistake, ...] = (
     Mistake(
+        name="vanished keys: what was found of a partition keeps it though it was released since",
+        file=_GUARD,
+        old="for key in asked if (reason := results.get(key))",
+        new="for key in results if (reason := results.get(key))",
+    ),
+    Mistake(
         name="vanished keys: an older record of a key stands for the lost one",
         file=_KEYS,
         old="offset >= self._offsets.get(key, _MOST)",

@@ -11,7 +11,7 @@ from simulation.network import Weather
 from simulation.patching import DELETE_RETENTION_S, REWRITE_GRACE_MS
 from simulation.world import PAIR, Plan, World
 from tandem.backup_avro.chain import layout
-from tandem.backup_avro.chain.entries import EntryKind, PartitionKey
+from tandem.backup_avro.chain.entries import EntryKind, PartitionKey, Position
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.chain.json_codec import decode_entry
 from tandem.controller.decision.recovery_window import most_copies
@@ -81,6 +81,12 @@ class Stage:
     def cut(self, name: str, at: int) -> None:
         """Have an unclean election cut a log."""
         self.world.judge.cut(self.logs[name], self.logs[name].cut(at))
+
+    def set_back(self, name: str, at: int, *, more: int = 0) -> None:
+        """Put the volumes of a log back to when it ended at `at`; as many others, and `more`, are written at once."""
+        lost = self.logs[name].set_back(at)
+        self.world.judge.cut(self.logs[name], lost)
+        self.write(name, len(lost) + more)
 
     def clean(self) -> None:
         """Have the brokers' cleaners do a part of their work."""
@@ -585,6 +591,29 @@ def commits_of_a_build_are_slow(seed: int) -> World:
     return world
 
 
+def set_back_twice_under_a_build(seed: int) -> World:
+    """A log has lost all records when a build claims it; its volumes are set back before the base is read, and after."""
+    stage = Stage(seed, "busy", "idle")
+    world, log = stage.world, stage.logs["idle"]
+    world.start("a")
+    demand(stage.run(40, lambda: stage.complete("a")), "a never became Active")
+    log.lose(log.there())
+    world.start("b")
+
+    def build() -> Position | None:
+        found = [state.positions.get(stage.key("idle")) for state in stage.states() if state.instance == "b"]
+        return found[-1] if found else None
+
+    demand(stage.run(40, build), "b never began a build")
+    position = build()
+    demand(position and not position.base.complete, "the base was read at once: this history shows nothing")
+    stage.set_back("idle", 15)
+    demand(stage.run(20, lambda: (at := build()) and at.base.complete), "the base is never read")
+    stage.set_back("idle", 12, more=3)
+    stage.run(60)
+    return world
+
+
 HISTORIES: dict[str, Callable[[int], World]] = {
     "an idle log is cut, its reader is gone": idle_log_cut_owner_gone,
     "an idle log is cut, its copy is kept": idle_log_cut_copy_kept,
@@ -605,4 +634,5 @@ HISTORIES: dict[str, Callable[[int], World]] = {
     "records are withheld from a turn": records_are_withheld_from_a_turn,
     "a chain entry's key never answers": an_entry_key_never_answers,
     "commits of a build are slow": commits_of_a_build_are_slow,
+    "volumes are set back twice under a build": set_back_twice_under_a_build,
 }

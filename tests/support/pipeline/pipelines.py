@@ -34,7 +34,10 @@ QUICK = PipelinePolicy(flush_interval_s=0.05, survey_interval_s=0.05, groups_int
 
 @dataclass
 class Log:
-    """One partition's log, and the sources that read it. `faults` come before anything else, once."""
+    """One partition's log, and the sources that read it. `faults` come before anything else, once.
+
+    If it `finds_nothing`, it names no record at any offset to sources after those of a pipeline's two lanes.
+    """
 
     offsets: list[int] = field(default_factory=list)
     values: dict[int, bytes] = field(default_factory=dict)
@@ -47,6 +50,7 @@ class Log:
     spoilt: bool = False
     sources: list[ScriptedSource] = field(default_factory=list)
     quiet: bool = False
+    finds_nothing: bool = False
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     def append(self, *offsets: int, value: bytes = b"v") -> None:
@@ -91,7 +95,7 @@ class Log:
             answer=self.answer,
             starts={T0: (self.start, 0)},
             leader={T0: self.leader},
-            hashes={T0: self.hashes},
+            hashes={T0: {} if self.finds_nothing and len(self.sources) >= 2 else self.hashes},
         )
         if self.sources:  # all see one cluster, also those that are opened later
             first = self.sources[0]
@@ -201,15 +205,22 @@ class Bench:
 
     def stored(self, state: Generation, of: PartitionKey | None = None) -> list[int]:
         """The offsets of all live records, in offset order, read from the objects."""
-        found: list[int] = []
+        return [record.offset for record in self._records(state, of)]
+
+    def values(self, state: Generation) -> list[bytes | None]:
+        """The values of all live records, in offset order, read from the objects."""
+        return [record.value for record in self._records(state)]
+
+    def _records(self, state: Generation, of: PartitionKey | None = None) -> list[Record]:
+        found: list[Record] = []
         for item, part in state.live_parts():
             data = self.store.objects[item.key]
             header = decode_header(data)
             if part.key == (of or key()):
                 for block in iter_blocks(data, header, part.start, part.end):
                     body = decompress(block, header.codec)
-                    found += [record.offset for record in decode_body(body, block.count)]
-        return sorted(found)
+                    found += decode_body(body, block.count)
+        return sorted(found, key=lambda record: record.offset)
 
 
 def through(offset: int) -> Callable[[Generation], bool]:

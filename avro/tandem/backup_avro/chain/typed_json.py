@@ -256,8 +256,13 @@ def dump_position(position: Position) -> JsonObject:
     if position.skew is not None:
         written["skew"] = position.skew
     if position.hashes:
-        written["hashes"] = [[one.offset, one.sha256, *([one.key] if one.key else [])] for one in position.hashes]
+        written["hashes"] = [dump_hash(one) for one in position.hashes]
     return written
+
+
+def dump_hash(record: RecordHash) -> list[Any]:
+    """Return the JSON form of a record's hash."""
+    return [record.offset, record.sha256, *([record.key] if record.key else [])]
 
 
 def load_hash(document: object, where: str) -> RecordHash:

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.document_limits import LISTS
-from tandem.backup_avro.chain.entries import PartitionKey, StoredObject
+from tandem.backup_avro.chain.entries import PartitionKey, RecordHash, StoredObject
 from tandem.backup_avro.chain.json_codec import VERSION, Fields, canonical, dump_object, load_object, pack
 from tandem.backup_avro.chain.object_rules import object_problem
+from tandem.backup_avro.chain.typed_json import dump_hash, load_hash
 from tandem.backup_avro.errors import DamagedError
 
 
@@ -21,7 +22,8 @@ class RangeOffer:
     """The offsets [low, high) of a scan, read from `leader` while the scan's floor was `floor`.
 
     The range was read from high to low, between `started_at` and `ended_at` (ms by the store's clock), in `took_ms` by
-    the reader's own clock. `run` is the job's.
+    the reader's own clock. `run` is the job's. `newest` is the hash of the range's last record, if the generation has
+    no hash of a record above it; in the store it is an HMAC where data objects are encrypted.
     """
 
     generation: int
@@ -35,6 +37,7 @@ class RangeOffer:
     took_ms: int
     objects: tuple[StoredObject, ...]
     run: str
+    newest: RecordHash | None = None
 
 
 def encode_offer(offer: RangeOffer) -> bytes:
@@ -55,12 +58,15 @@ def encode_offer(offer: RangeOffer) -> bytes:
         "objects": [dump_object(item) for item in offer.objects],
         "run": offer.run,
     }
+    if offer.newest is not None:  # rare: readers of before take the other offers
+        document["newest"] = dump_hash(offer.newest)
     return pack(canonical(document))
 
 
 def decode_offer(data: bytes, where: str) -> RangeOffer:
     """Parse an offer. DamagedError names `where`."""
     fields = Fields.of_stored(data, where, LISTS)
+    newest = fields.take_field("newest", list, None)
     offer = RangeOffer(
         generation=fields.take_field("generation", int),
         key=PartitionKey(fields.take_field("topic_id", str), fields.take_field("partition", int)),
@@ -73,6 +79,7 @@ def decode_offer(data: bytes, where: str) -> RangeOffer:
         took_ms=fields.take_field("took_ms", int),
         objects=tuple(load_object(item, where) for item in fields.take_field("objects", list)),
         run=fields.take_field("run", str),
+        newest=None if newest is None else load_hash(newest, where),
     )
     fields.refuse_other_fields()
     return offer
@@ -89,6 +96,8 @@ def check_offer(offer: RangeOffer, key: str) -> None:
         raise DamagedError(f"{key} holds the offer of another name", code="TDM-A063")
     if len({item.key for item in offer.objects}) < len(offer.objects):
         raise DamagedError(f"{key} names an object twice", code="TDM-A064")
+    if offer.newest is not None and not offer.low <= offer.newest.offset < offer.high:
+        raise DamagedError(f"{key} holds the hash of a record of other offsets", code="TDM-A135")
     for item in offer.objects:
         if not item.key.startswith(f"{folder}topics/") or "/../" in item.key:
             raise DamagedError(f"{key} names {item.key}, which lies outside {folder}topics/", code="TDM-A065")

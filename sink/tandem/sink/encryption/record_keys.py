@@ -40,9 +40,13 @@ class RecordKeys:
             return record
         return self._keyed(record, self._current)
 
+    def can_compare(self, known: RecordHash) -> bool:
+        """Return whether the key of a stored hash is loaded, or the hash is plain."""
+        return not known.key or known.key in self._keys
+
     def same(self, record: RecordHash, known: RecordHash) -> bool | None:
         """Return whether the plain hash `record` is of the same record as `known`; None if the key is not loaded."""
-        if known.key and known.key not in self._keys:
+        if not self.can_compare(known):
             return None
         return (self._keyed(record, known.key) if known.key else record) == known
 

@@ -34,6 +34,7 @@ _COMPARE_RETRY_S = 1.0
 class TailReader:
     """Reads tails. `moved` collects (partition, new leader, its epoch) of leader changes, for the scan lane.
 
+    Leader and epoch are -1 where the leader was away.
     `patience_s` is how long an open transaction may hold a partition back before that is a trouble.
     """
 
@@ -296,6 +297,7 @@ class TailReader:
                 self.moved.append((tp, fault.new_leader, fault.new_epoch))
                 self._doubt(tp, progress)
             case FaultKind.LEADER_LOST:
+                self.moved.append((tp, -1, -1))
                 self._doubt(tp, progress)
             case FaultKind.OUT_OF_RANGE:
                 # The log's bounds are unknown, or the position lies between them: the log was not truncated.

@@ -68,7 +68,8 @@ class VanishedKeysCheck:
         """
         with self._lock:
             results = self._results.setdefault(older.number, {})
-            missing = [key for key in keys if key not in results]
+            asked = list(keys)
+            missing = [key for key in asked if key not in results]
             found = {key: compared_copy(older, all_generations, key) for key in missing}
             compared = {key: newer for key, newer in found.items() if newer is not None}
             parts = {g.number: parts_of(g, missing) for g in (older, *compared.values())}
@@ -81,7 +82,7 @@ class VanishedKeysCheck:
                     partitions=len(compared),
                     not_comparable=len(missing) - len(compared),
                 )
-            return {key: reason for key, reason in results.items() if reason is not None}
+            return {key: reason for key in asked if (reason := results.get(key)) is not None}
 
     def forget(self, number: int) -> None:
         """Forget the results for a generation that is cleared."""

@@ -12,8 +12,8 @@ from uuid import UUID
 import pytest
 from support.backups.build_backup import PAIR, Backup, TopicSpec, records
 from support.backups.chains import OPENING, guarded, key
-from support.pipeline.doubles import MemoryStore, ScriptedSource, StandInCluster
-from support.pipeline.pipelines import T0, Bench, through
+from support.pipeline.doubles import Event, MemoryStore, ScriptedSource, StandInCluster
+from support.pipeline.pipelines import T0, Bench, Log, through
 from support.pipeline.waiting import until
 from support.records.strategies import batch
 
@@ -160,6 +160,65 @@ def test_a_log_that_was_not_read_so_far_gets_a_hash_at_once(bench: Bench) -> Non
     bench.start()
     state = bench.until(through(5))
     assert state.positions[key()].hashes == (bench.log.hashes[4],)
+
+
+def nothing_known(bench: Bench, *offsets: int) -> None:
+    """Start on a log of which no record is found at the claim, as where a broker keeps them back for a moment."""
+    bench.log.finds_nothing = True
+    bench.log.append(*offsets)
+    bench.start()
+
+
+def test_a_log_of_which_nothing_was_found_is_known_by_its_base(bench: Bench) -> None:
+    """Its volumes are put back after the base was read, and before the tail has read anything."""
+    nothing_known(bench, *range(5))
+    state = bench.until(through(5))
+    assert state.positions[key()].hashes == (bench.log.hashes[4],)
+    with bench.log.lock:
+        bench.log.set_back(3, *range(3, 9))
+        bench.log.faults.append(fault(FaultKind.LEADER_LOST))
+    state = bench.until(lambda state: key() in state.taints)
+    assert "another record at offset 4" in state.taints[key()].reason
+    assert bench.stored(bench.chain()) == list(range(5))
+
+
+@pytest.mark.parametrize("teller", [0, 1], ids=["the tail", "the scan"])
+@pytest.mark.parametrize("kind", [FaultKind.LEADER_LOST, FaultKind.EPOCH_RAISED])
+def test_a_base_of_an_unknown_log_begins_again_when_its_leader_was_away(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, teller: int, kind: FaultKind
+) -> None:
+    """Half of the first range was read of the former log, and nothing would show it."""
+    answer, back, told = Log._answer, threading.Event(), threading.Event()
+
+    def in_mid_range(log: Log, source: ScriptedSource) -> list[Event]:
+        lane = log.sources.index(source)
+        if lane == 1 and source.positions.get(T0) == 4 and not back.is_set():
+            log.set_back(3, *range(3, 20))
+            back.set()
+        if lane > 1 or T0 not in source.positions or told.is_set() or not back.is_set():
+            return answer(log, source)
+        if lane != teller:
+            return []
+        told.set()
+        return [fault(kind)]
+
+    monkeypatch.setattr(Log, "_answer", in_mid_range)
+    nothing_known(bench, *range(10))
+    state = bench.until(through(20))
+    assert told.is_set()
+    assert not state.taints
+    assert bench.values(state) == [b"v"] * 3 + [b"another"] * 17
+    assert state.positions[key()].base.floor > 1
+
+
+def test_a_base_whose_last_record_is_known_goes_on_when_its_leader_was_away(bench: Bench) -> None:
+    """The tail compares it. Else a connection that ends again and again would keep a base from its end."""
+    bench.log.append(*range(10))
+    bench.log.faults.append(fault(FaultKind.LEADER_LOST))
+    bench.start()
+    state = bench.until(through(10))
+    assert not bench.log.faults
+    assert state.positions[key()].base.floor == 1
 
 
 def test_a_partition_waits_until_its_log_is_known(bench: Bench) -> None:

@@ -41,10 +41,10 @@ class Copies:
         self.two.complete()
         self.guard = VanishedKeysCheck(self.store, stop=self.stop)
 
-    def vanished(self) -> dict[PartitionKey, str]:
-        """What the guard says of both partitions."""
+    def vanished(self, *keys: PartitionKey) -> dict[PartitionKey, str]:
+        """What the guard says of both partitions, or of some."""
         states = [self.one.writer.state, self.two.writer.state]
-        return dict(self.guard.vanished(states[0], states, [KEY, OTHER]))
+        return dict(self.guard.vanished(states[0], states, keys or [KEY, OTHER]))
 
     def names(self, backup: Backup) -> list[str]:
         """The objects with records of the first partition."""
@@ -97,6 +97,7 @@ def test_results_are_remembered_until_the_generation_is_cleared() -> None:
     copies.store.log.clear()
     assert copies.vanished() == found
     assert copies.store.log == []
+    assert copies.vanished(OTHER) == {}, "a partition that was released since is not asked about"
     copies.guard.forget(1)
     assert copies.vanished() == found
     assert copies.store.log != []

@@ -118,6 +118,25 @@ class PartitionProgress:
         """Hashes of some records below `offset` as they were read, by which the log is recognized again."""
         return kept_hashes(self.known, self.newest)
 
+    @property
+    def known_to(self) -> int:
+        """The highest offset of a record whose hash is kept, -1 if there is none."""
+        hashes = self.hashes
+        return hashes[-1].offset if hashes else -1
+
+    @property
+    def recognizable(self) -> bool:
+        """Whether a hash is kept of the last record below the scan's end, or the scan has found none there.
+
+        If not, the ranges that are being read may be of another log than those read before, and no hash shows it.
+        """
+        return self.scan.base.complete or self.scan.low <= self.known_to + 1
+
+    def add_scanned(self, record: RecordHash | None) -> None:
+        """Keep the hash of the last record of a range that was read, if no record above it is known."""
+        if record is not None and record.offset > self.known_to:
+            self.known = kept_hashes(self.known, record)
+
     def freeze(self, why: str, *, cut_at: int) -> None:
         """Stop reading: from `cut_at` on (-1: not known) the log no longer holds the records that were read."""
         self.frozen = True

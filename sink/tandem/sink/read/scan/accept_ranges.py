@@ -94,6 +94,9 @@ class RangeAcceptor:
         if items:
             context.adopted.setdefault(progress.key, []).extend(items)
         context.records += read.records
+        if not progress.recognizable:
+            newest = offer.newest if read.elsewhere else context.record_keys.of(offer.newest)
+            progress.add_scanned(newest if newest is None or context.record_keys.can_compare(newest) else None)
         self._above[progress.key] = _ReadAbove(
             floor=offer.floor,
             at=offer.ended_at if above is None else max(above.at, offer.ended_at),
@@ -134,14 +137,23 @@ def complete_empty_scan(context: ReaderContext, tp: TopicPartition) -> bool:
 
 
 def restart_scan(context: ReaderContext, tp: TopicPartition, leader: int, epoch: int) -> bool:
-    """Restart a scan if another replica leads: replicas are cleaned independently, halves of two don't add up."""
+    """Restart a scan if another replica leads: replicas are cleaned independently, halves of two don't add up.
+
+    A scan starts again, too, if its leader was away (`leader` -1) or has another epoch, and no hash would show that the
+    log is another one by now: volumes may have been put back to a snapshot.
+    """
     progress = context.progress_of.get(tp)
-    if progress is None or progress.scan.base.complete or leader < 0 or progress.scan.led_by(leader, epoch):
+    if progress is None or progress.scan.base.complete:
         return False
+    if (leader < 0 or progress.scan.led_by(leader, epoch)) and progress.recognizable:
+        return False
+    base = progress.scan.base
+    event = f"leader {'was away' if leader in (-1, base.leader) else 'moved'}, reading the base again"
+    leader, epoch = (base.leader, base.epoch) if leader < 0 else (leader, epoch)
     where = {"topic": tp.topic, "partition": tp.partition, "leader": leader, "epoch": epoch}
-    _LOG.warning("leader moved, reading the base again", **where)
+    _LOG.warning(event, **where)
     context.adopted.pop(progress.key, None)
-    for attempt in range(progress.scan.base.floor, progress.scan.base.attempts + 1):
+    for attempt in range(base.floor, base.attempts + 1):
         context.buffer.discard(progress.key, attempt)
     progress.scan.start_again(leader=leader, epoch=epoch, start=progress.log_start)
     return True

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from tandem.backup_avro.chain.entries import RecordHash
 from tandem.backup_avro.errors import DamagedError
 from tandem.sink.kafka.events import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
 from tandem.sink.kafka.fetch.assignment import backoff
@@ -29,6 +30,7 @@ from tandem.sink.read.reader_context import (
 )
 from tandem.sink.read.scan.accept_ranges import complete_empty_scan, restart_scan
 from tandem.sink.read.scan.scan_lane import RangeBackEnd
+from tandem.sink.transcode.content_hash import last_record
 
 _LOG = structlog.get_logger()
 _TRIES = 5
@@ -77,6 +79,7 @@ class LocalRanges(RangeBackEnd):
         self._failures: dict[TopicPartition, int] = {}
         self._unasked: set[TopicPartition] = set()
         self._deferred = DeferredResponses(context)
+        self._newest: dict[TopicPartition, RecordHash] = {}
         self._allowance = 0.0
         self._refilled = self._polled = clock.now()
 
@@ -192,6 +195,7 @@ class LocalRanges(RangeBackEnd):
         chunk = progress.scan.begin(now=clock.now(), at=self._context.now())
         assert chunk is not None
         self._seek(tp, chunk.low)
+        self._newest.pop(tp, None)
         self._unasked.add(tp)
         self._still[tp] = _Still()
 
@@ -200,6 +204,7 @@ class LocalRanges(RangeBackEnd):
         self._unasked.discard(tp)
         self._deferred.forget(tp)
         self._still.pop(tp, None)
+        self._newest.pop(tp, None)
         self._probed.discard(tp)
         if self._next.pop(tp, None) is not None:
             self._source.unassign(tp)
@@ -228,6 +233,9 @@ class LocalRanges(RangeBackEnd):
             return
         if fetched.records:
             self._context.reads_on(tp, tail=False, upto=result.next_offset)
+        if not progress.recognizable:
+            newest = self._context.record_keys.of(last_record(result.segments))
+            self._newest |= {} if newest is None else {tp: newest}
         if result.next_offset >= chunk.high or self._is_empty_up_to(chunk.high, fetched, progress):
             self._end(tp, progress, _read_at(fetched))
         else:
@@ -257,6 +265,7 @@ class LocalRanges(RangeBackEnd):
         assert chunk is not None
         self._context.clear_trouble(reading(tp, tail=False))
         if progress.scan.finish(now=now):
+            progress.add_scanned(self._newest.pop(tp, None))
             self._failures.pop(tp, None)
             self._probed.discard(tp)
             self._context.trouble.pop(_slow(tp), None)
@@ -297,8 +306,8 @@ class LocalRanges(RangeBackEnd):
                     self._seek(tp, fault.log_start)
             case FaultKind.LEADER_MOVED | FaultKind.EPOCH_RAISED:
                 self._leader_moved(tp, fault.new_leader, fault.new_epoch)
-            case FaultKind.LEADER_LOST:  # the tail compares the log with the records read
-                pass
+            case FaultKind.LEADER_LOST:
+                self._leader_moved(tp, -1, -1)
             case FaultKind.UNKNOWN_TOPIC:
                 self._context.hurry_survey()
                 self._stands(tp, fault, _PATIENCE_S)
@@ -339,7 +348,7 @@ class LocalRanges(RangeBackEnd):
             self.restart(tp)
 
     def restart(self, tp: TopicPartition) -> None:
-        """Read from the first range again, at once: another replica leads."""
+        """Read from the first range again, at once: the scan was started again."""
         self._failures.pop(tp, None)
         if self._resting.pop(tp, None) is not None:
             self._rested.append(tp)

@@ -15,10 +15,12 @@ from functools import cached_property
 import structlog
 
 from tandem.backup_avro.chain import layout
-from tandem.backup_avro.chain.entries import Base, PartitionKey, StoredObject
+from tandem.backup_avro.chain.entries import Base, PartitionKey, RecordHash, StoredObject
 from tandem.backup_avro.documents.range_offer import RangeOffer, encode_offer
 from tandem.backup_avro.errors import PermanentError, TandemError, TransientError
 from tandem.backup_avro.record.container import Codec
+from tandem.sink.encryption.key_ring import keys_of
+from tandem.sink.encryption.record_keys import RecordKeys
 from tandem.sink.kafka.auth.client_config import Value
 from tandem.sink.kafka.events import TopicPartition
 from tandem.sink.kafka.fetch.fetcher import RawFetcher
@@ -46,7 +48,7 @@ class TopicGoneError(PermanentError):
 
 
 class LeaderMovedError(TransientError):
-    """Another replica leads, or did in between: the scan starts again, and this range is of no use."""
+    """Another replica leads, or did in between, or the leader was away: this range may be of two logs."""
 
 
 class UnreadableError(TransientError):
@@ -110,7 +112,8 @@ def put_offer(store: ObjectStore, task: RangeTask, offer: RangeOffer) -> None:
         layout.OfferedOffsets(*task.key, floor=task.floor, leader=task.leader, low=task.low, high=task.high),
         secrets.token_hex(8),
     )
-    store.put_if_absent(layout.offers_prefix(*task.folder) + name, encode_offer(offer))
+    keyed = replace(offer, newest=RecordKeys(keys_of(store)).of(offer.newest))
+    store.put_if_absent(layout.offers_prefix(*task.folder) + name, encode_offer(keyed))
 
 
 def delete_unused(store: ObjectStore, names: Sequence[str], *, of: str) -> None:
@@ -157,6 +160,7 @@ class _Reading:
             head_offset=task.high,
             scan=ScanPlan(base, limit_s=task.limit_s, best_effort=task.best_effort),
             retention_s=None,
+            known=(RecordHash(task.known_to, ""),) if task.known_to >= 0 else (),
         )
         self._context.progress_of[self._tp] = self._progress
 
@@ -184,6 +188,7 @@ class _Reading:
                 took_ms=round((ended - began) * 1000),
                 objects=self._counting(),
                 run=task.run,
+                newest=self._progress.hashes[-1] if self._progress.known_to > task.known_to else None,
             )
         except Exception:
             # No other process knows their names, so no chain can name them.
@@ -208,7 +213,7 @@ class _Reading:
                 )
             if base.floor > 1:  # it was begun anew
                 raise LeaderMovedError(
-                    f"{task.place}: broker {base.leader} leads now in epoch {base.epoch},"
+                    f"{task.place}: the leader moved or was away: broker {base.leader} leads now in epoch {base.epoch},"
                     f" broker {task.leader} led in epoch {task.epoch}",
                     code="TDM-B004",
                 )

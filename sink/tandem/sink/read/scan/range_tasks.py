@@ -31,7 +31,8 @@ class RangeSizes:
 class RangeTask:
     """The offsets [low, high) of a partition's scan. `limit_s` bounds one range, `give_up_s` a standstill.
 
-    `folder` is (pair, instance, generation). `copies` are the copies of the partition in other generations.
+    `folder` is (pair, instance, generation). `copies` are the copies of the partition in other generations. `known_to`
+    is the highest offset of a record whose hash the generation has, -1 if it has none.
     """
 
     folder: tuple[str, str, int]
@@ -47,6 +48,7 @@ class RangeTask:
     run: str
     sizes: RangeSizes = field(default_factory=RangeSizes)
     epoch: int = -1
+    known_to: int = -1
     give_up_s: float = 300.0
     copies: tuple[PartitionCopy, ...] = ()
 
@@ -59,7 +61,7 @@ class RangeTask:
 def range_task(state: Generation, key: PartitionKey, topic: str, scan: ScanPlan, *, run: str) -> RangeTask:
     """Return the task of all offsets of a scan that are not done; the caller narrows `low` and `high`."""
     assert state.opening is not None
-    base = scan.base
+    base, position = scan.base, state.positions.get(key)
     return RangeTask(
         folder=(state.claim.pair, state.claim.instance, state.number),
         key=key,
@@ -67,6 +69,7 @@ def range_task(state: Generation, key: PartitionKey, topic: str, scan: ScanPlan,
         floor=base.floor,
         leader=base.leader,
         epoch=base.epoch,
+        known_to=position.hashes[-1].offset if position is not None and position.hashes else -1,
         low=base.start,
         high=scan.low,
         opening=state.opening,

@@ -77,7 +77,7 @@ class ScanLane:
             reader.remove(tp)
 
     def leader_moved(self, tp: TopicPartition, leader: int, epoch: int) -> None:
-        """Restart the scan if another replica leads, or did: replicas are cleaned apart, halves don't add up."""
+        """Restart the scan if what was read so far may be of another log, see `restart_scan`."""
         if restart_scan(self._context, tp, leader, epoch):
             if complete_empty_scan(self._context, tp):  # retention has deleted all that was to be read
                 self._readers[tp].remove(tp)

@@ -155,7 +155,7 @@ class WorkerRanges(RangeBackEnd):
             return False
         rest = range_task(self._state, progress.key, tp.topic, plan, run=self._state.claim.incarnation)
         low = plan.lowest(high, scan.offsets)
-        task = replace(rest, low=low, high=high, sizes=self._sizes, copies=scan.copies)
+        task = replace(rest, low=low, high=high, sizes=self._sizes, copies=scan.copies, known_to=progress.known_to)
         scan.issued.append((low, self._workers.submit(task)))
         return True
 

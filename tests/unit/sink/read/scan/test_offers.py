@@ -31,6 +31,7 @@ from tandem.backup_avro.errors import DamagedError, TransientError
 from tandem.backup_avro.selection.last_records import partition_copies
 from tandem.sink.encryption.encryption_settings import KeySettings
 from tandem.sink.encryption.key_ring import KeyRing
+from tandem.sink.encryption.record_keys import RecordKeys
 from tandem.sink.kafka.events import FaultKind, FetchFault
 from tandem.sink.read.scan.accept_ranges import RangeAcceptor
 from tandem.sink.read.scan.range_reader import LeaderMovedError, TopicGoneError, UnreadableError, put_offer, read_range
@@ -701,7 +702,7 @@ def test_an_offer_comes_back(bench: Bench) -> None:
     assert encode_offer(decode_offer(data, name)) == data
     document = json.loads(unpack(data, name))
     for field in document:
-        if field != "enc":
+        if field not in {"enc", "newest"}:
             with pytest.raises(DamagedError, match="here"):
                 decode_offer(json.dumps({k: v for k, v in document.items() if k != field}).encode(), "here")
     with pytest.raises(DamagedError, match="TDM-A013"):
@@ -711,6 +712,75 @@ def test_an_offer_comes_back(bench: Bench) -> None:
     many = json.dumps(document | {"objects": document["objects"] * 4000}).encode()
     assert len(many) > document_limits.SMALL
     assert len(decode_offer(many, "here").objects) == 4000
+
+
+def test_an_offer_brings_the_hash_of_a_record_above_those_that_are_known(bench: Bench) -> None:
+    """By it the log is known again. Most generations know one at the log's end: their offers have none."""
+    bench.claim()
+    name_of = {low: read(bench, low, low + 10, known_to=14).offer.newest for low in (0, 10, 20)}
+    assert name_of == {0: None, 10: bench.log.hashes[19], 20: bench.log.hashes[29]}
+    read_back = [decode_offer(bench.store.objects[name], name).newest for name in sorted(offers(bench.store))]
+    assert set(read_back) == set(name_of.values())
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_a_log_of_which_nothing_was_known_is_known_by_what_a_job_has_read(bench: Bench, encrypted: bool) -> None:
+    """Nothing was found when it was claimed, as where a broker keeps its records back for a moment."""
+    if encrypted:
+        bench.store.keys = KeyRing(KeySettings(key_env="NEW"), environment={"NEW": KEY_TEXT})
+    bench.log.finds_nothing = True
+    started(bench)
+    assert bench.chain().positions[key()].hashes == ()
+    read(bench, 50, 100)
+    read(bench, 0, 50)
+    state = bench.until(through(100))
+    known = RecordKeys(bench.store.keys)
+    assert state.positions[key()].hashes == (known.of(bench.log.hashes[99]),)
+    assert encrypted is bool(state.positions[key()].hashes[0].key)
+    with bench.log.lock:
+        bench.log.set_back(67, *range(67, 110))
+        bench.log.faults.append(lost())
+    assert bench.until(lambda state: key() in state.taints).positions[key()].offset == 100
+
+
+def test_what_a_kms_has_the_key_of_is_no_hash_for_another_process(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job makes it with a key that it keeps for itself."""
+    bench.log.finds_nothing = True
+    started(bench)
+    monkeypatch.setattr(RecordKeys, "of", lambda _, record: record and record._replace(key="0badc0de"))
+    read(bench, 0, 100)
+    monkeypatch.undo()
+    assert bench.until(through(100)).positions[key()].hashes == ()
+
+
+def lost() -> FetchFault:
+    """The connection to the leader ended."""
+    return FetchFault(topic="t", partition=0, kind=FaultKind.LEADER_LOST, detail="", at=0.0)
+
+
+@pytest.mark.parametrize(("known_to", "void"), [(-1, True), (98, True), (99, False), (120, False)])
+def test_a_leader_that_was_away_ends_a_range_unless_a_record_above_is_known(
+    bench: Bench, known_to: int, void: bool
+) -> None:
+    """What is left of it may be of another log, which a hash of a record above shows, but none below."""
+    bench.claim()
+    source = bench.log.open()
+    answer, left = source.answer, [lost()]
+
+    def leaves(reader: ScriptedSource) -> list[Event]:
+        return [left.pop()] if left and reader.positions[T0] > 50 else answer(reader)
+
+    source.answer = leaves
+    wanted = task(0, 100, known_to=known_to)
+    if void:
+        with pytest.raises(LeaderMovedError, match="the leader moved or was away"):
+            read_range(wanted, source=source, store=bench.store, transcoder=ReferenceTranscoder())
+        assert not [name for name in bench.store.objects if name.endswith(".avro")]
+    else:
+        found = read_range(wanted, source=source, store=bench.store, transcoder=ReferenceTranscoder())
+        assert (found.records, found.offer.newest) == (100, None)
 
 
 def test_what_has_to_be_encrypted_is_not_taken_in_the_clear(bench: Bench) -> None:

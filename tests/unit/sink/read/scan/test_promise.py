@@ -72,7 +72,10 @@ class _Board:
 
 def _context(end: int) -> _Board:
     scan = ScanPlan(Base(start=0, end=end, leader=1), limit_s=60.0)
-    return _Board(SimpleNamespace(key=PartitionKey("id", 0), scan=scan, log_start=3, base_held_to_s=400.0))
+    progress = SimpleNamespace(
+        key=PartitionKey("id", 0), topic="t", scan=scan, log_start=3, base_held_to_s=400.0, recognizable=True
+    )
+    return _Board(progress)
 
 
 def _acceptor(context: _Board) -> RangeAcceptor:
@@ -242,6 +245,16 @@ def test_no_new_beginning_without_another_leader(end: int, leader: int) -> None:
     before = context.progress.scan.base
     assert not accept_ranges.restart_scan(cast("Any", context), _PLACE, leader, -1)
     assert context.progress.scan.base is before
+
+
+@pytest.mark.parametrize(("leader", "epoch"), [(-1, -1), (1, 7)])
+def test_a_leader_that_was_away_begins_anew_where_no_record_is_known(leader: int, epoch: int) -> None:
+    """It is the same one, as far as is known."""
+    context = _context(10)
+    context.progress.recognizable = False
+    assert accept_ranges.restart_scan(cast("Any", context), _PLACE, leader, epoch)
+    base = context.progress.scan.base
+    assert (base.leader, base.epoch, base.floor) == (1, epoch, 2)
 
 
 @pytest.mark.parametrize("leader", [0, 2])
