@@ -592,7 +592,7 @@ def commits_of_a_build_are_slow(seed: int) -> World:
 
 
 def set_back_twice_under_a_build(seed: int) -> World:
-    """A log has lost all records when a build claims it; its volumes are set back before the base is read, and after."""
+    """A log is empty when a build claims it; its volumes are set back before its base is read, and once more after."""
     stage = Stage(seed, "busy", "idle")
     world, log = stage.world, stage.logs["idle"]
     world.start("a")
