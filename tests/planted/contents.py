@@ -135,20 +135,14 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="contents: the hash that an offer brings is not taken",
         file="sink/tandem/sink/read/scan/accept_ranges.py",
-        old="        if not progress.recognizable:\n",
-        new="        if progress.lost:\n",
+        old="            progress.add_scanned(newest)\n",
+        new="            pass\n",
     ),
     Mistake(
         name="contents: a hash that nobody here can compare stands for one that tells",
         file="sink/tandem/sink/read/scan/accept_ranges.py",
-        old="context.record_keys.can_compare(newest)",
-        new="newest.sha256",
-    ),
-    Mistake(
-        name="contents: a worker reads on in a log that may be another one",
-        file="sink/tandem/sink/read/scan/range_reader.py",
-        old='            known=(RecordHash(task.known_to, ""),) if task.known_to >= 0 else (),\n',
-        new='            known=(RecordHash(task.high, ""),),\n',
+        old=" and context.record_keys.can_compare(newest)",
+        new="",
     ),
     Mistake(
         name="contents: a log that ends in markers is known by nothing",

@@ -94,9 +94,9 @@ class RangeAcceptor:
         if items:
             context.adopted.setdefault(progress.key, []).extend(items)
         context.records += read.records
-        if not progress.recognizable:
-            newest = offer.newest if read.elsewhere else context.record_keys.of(offer.newest)
-            progress.add_scanned(newest if newest is None or context.record_keys.can_compare(newest) else None)
+        newest = offer.newest if read.elsewhere else context.record_keys.of(offer.newest)
+        if newest is not None and context.record_keys.can_compare(newest):
+            progress.add_scanned(newest)
         self._above[progress.key] = _ReadAbove(
             floor=offer.floor,
             at=offer.ended_at if above is None else max(above.at, offer.ended_at),

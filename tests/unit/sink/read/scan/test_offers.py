@@ -723,16 +723,19 @@ def test_an_offer_brings_the_hash_of_a_record_above_those_that_are_known(bench: 
     assert set(read_back) == set(name_of.values())
 
 
+@pytest.mark.parametrize("bounds", [(0, 100), (0, 50, 100)])
 @pytest.mark.parametrize("encrypted", [False, True])
-def test_a_log_of_which_nothing_was_known_is_known_by_what_a_job_has_read(bench: Bench, encrypted: bool) -> None:
+def test_a_log_of_which_nothing_was_known_is_known_by_what_a_job_has_read(
+    bench: Bench, encrypted: bool, bounds: tuple[int, ...]
+) -> None:
     """Nothing was found when it was claimed, as where a broker keeps its records back for a moment."""
     if encrypted:
         bench.store.keys = KeyRing(KeySettings(key_env="NEW"), environment={"NEW": KEY_TEXT})
     bench.log.finds_nothing = True
     started(bench)
     assert bench.chain().positions[key()].hashes == ()
-    read(bench, 50, 100)
-    read(bench, 0, 50)
+    for low, high in reversed([*itertools.pairwise(bounds)]):
+        read(bench, low, high)
     state = bench.until(through(100))
     known = RecordKeys(bench.store.keys)
     assert state.positions[key()].hashes == (known.of(bench.log.hashes[99]),)

@@ -12,6 +12,7 @@ from support.backups.chains import part
 
 from tandem.backup_avro.chain.entries import Base, PartitionKey, StoredObject
 from tandem.backup_avro.documents.range_offer import RangeOffer
+from tandem.sink.encryption.record_keys import PLAIN, RecordKeys
 from tandem.sink.kafka.events import TopicPartition
 from tandem.sink.process import clock
 from tandem.sink.read.progress.next_scan_range import ScanPlan
@@ -61,6 +62,7 @@ class _Board:
     records: int = 0
     a_range: bool = False
     buffer: Any = field(default_factory=lambda: SimpleNamespace(discard=lambda *_: None))
+    record_keys: RecordKeys = PLAIN
 
     @property
     def progress_of(self) -> dict[TopicPartition, Any]:
