@@ -117,8 +117,8 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="contents: a base of an unknown log goes on when its leader was away",
         file="sink/tandem/sink/read/scan/accept_ranges.py",
-        old="    if (leader < 0 or progress.scan.led_by(leader, epoch)) and progress.recognizable:\n",
-        new="    if leader < 0 or progress.scan.led_by(leader, epoch):\n",
+        old="    if stays and not (in_doubt and begun):\n",
+        new="    if stays:\n",
     ),
     Mistake(
         name="contents: the tail does not tell the scan that its leader was away",
@@ -143,6 +143,42 @@ MISTAKES: tuple[Mistake, ...] = (
         file="sink/tandem/sink/read/scan/accept_ranges.py",
         old=" and context.record_keys.can_compare(newest)",
         new="",
+    ),
+    Mistake(
+        name="contents: the scan is doubted only after records of the other log are read",
+        file="sink/tandem/sink/read/tail.py",
+        old="                progress.leader_was_away()\n                self.moved.append((tp, -1, -1))\n",
+        new="                self.moved.append((tp, -1, -1))\n",
+    ),
+    Mistake(
+        name="contents: records that waited for memory overtake the loss of their leader",
+        file="sink/tandem/sink/read/deferred_responses.py",
+        old="last if isinstance(event, AtHead) else",
+        new="last if isinstance(event, (AtHead, FetchFault)) else",
+    ),
+    Mistake(
+        name="contents: the next life goes on with a scan of an unknown log",
+        file="sink/tandem/sink/pipeline.py",
+        old="        if not (led_by and is_recognizable(progress.scan, last_known(before.hashes))):\n",
+        new="        if not led_by:\n",
+    ),
+    Mistake(
+        name="contents: what lies above the last known record is read with all else",
+        file="sink/tandem/sink/read/progress/next_scan_range.py",
+        old="(self.seam, *self._stops)",
+        new="self._stops",
+    ),
+    Mistake(
+        name="contents: workers are not told which record is known",
+        file="sink/tandem/sink/read/scan/worker_ranges.py",
+        old="known_to=progress.known_to",
+        new="known_to=1 << 60",
+    ),
+    Mistake(
+        name="contents: a job is not told which record is known",
+        file="sink/tandem/sink/read/scan/range_tasks.py",
+        old="-1 if position is None else last_known(position.hashes)",
+        new="1 << 60",
     ),
     Mistake(
         name="contents: a log that ends in markers is known by nothing",

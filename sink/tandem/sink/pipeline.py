@@ -34,7 +34,7 @@ from tandem.sink.process.resource_limits import resource_shortage
 from tandem.sink.read.backpressure import PATIENCE_S, Backpressure
 from tandem.sink.read.new_partitions import NewPartition, NewPartitions
 from tandem.sink.read.progress.next_scan_range import ScanPlan
-from tandem.sink.read.progress.partition_progress import PartitionProgress
+from tandem.sink.read.progress.partition_progress import PartitionProgress, is_recognizable, last_known
 from tandem.sink.read.progress.reading_progress import PartitionReading, partition_reading
 from tandem.sink.read.progress.tombstone_guarantee import SHORTEST_RETENTION_S, away_s, shorter_guarantee
 from tandem.sink.read.reader_context import FetchSource, ReaderContext
@@ -630,7 +630,8 @@ class Pipeline:
             known=before.hashes or new_partition.hashes,
         )
         progress.set_guarantee(retention_s, now=asked)
-        if not before.base.complete and not progress.scan.led_by(bounds.leader, bounds.leader_epoch):
+        led_by = progress.scan.led_by(bounds.leader, bounds.leader_epoch)
+        if not (led_by and is_recognizable(progress.scan, last_known(before.hashes))):
             progress.scan.start_again(leader=bounds.leader, epoch=bounds.leader_epoch, start=bounds.start)
         return progress
 

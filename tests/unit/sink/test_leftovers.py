@@ -15,8 +15,10 @@ from support.records.strategies import batch
 
 from tandem.backup_avro.chain.entries import Base
 from tandem.backup_avro.record.current import Record
-from tandem.sink.kafka.events import AtHead, TopicPartition
+from tandem.sink.kafka.events import AtHead, FaultKind, FetchFault, TopicPartition
 from tandem.sink.process import clock
+from tandem.sink.process.memory_budget import MemoryBudget
+from tandem.sink.read.deferred_responses import DeferredResponses
 from tandem.sink.read.progress.next_scan_range import ScanPlan
 from tandem.sink.read.scan.local_ranges import LocalRanges
 from tandem.sink.read.tail import TailReader
@@ -216,3 +218,18 @@ def test_a_pipeline_asks_between_the_partitions_of_a_response(monkeypatch: pytes
         bench.abort.set()
         pipeline.drain()
         assert pipeline.join(5.0)
+
+
+def test_what_was_deferred_comes_behind_the_loss_of_its_leader() -> None:
+    """Behind that, records may be of another log."""
+    context = bare_context()
+    context.room = 0
+    context.share = MemoryBudget(0).open_share()
+    deferred = DeferredResponses(context)
+    tp, other = parts(2)
+    first, second = (fetched(b"records", 0, end=1, partition=each.partition) for each in (other, tp))
+    assert [deferred.must_defer(each) for each in (first, second)] == [False, True]
+    lost = FetchFault(topic="t", partition=tp.partition, kind=FaultKind.LEADER_LOST, detail="", at=0.0)
+    nobody = FetchFault(topic="", partition=-1, kind=FaultKind.TRANSIENT, detail="", at=0.0)
+    head = AtHead(leader_id=1, partitions={tp: 1}, requested_at=0.0, received_at=0.0)
+    assert deferred.order_events([nobody, head, first, lost, second]) == [lost, second, nobody, head, first]

@@ -23,7 +23,10 @@ class DeferredResponses:
         self._has_read = False
 
     def order_events(self, events: Sequence[Fetched | AtHead | FetchFault]) -> Sequence[Fetched | AtHead | FetchFault]:
-        """Begin a step: return its events, with the records of partitions that were deferred before in front."""
+        """Begin a step: return its events, with those of partitions that were deferred before in front.
+
+        Events of one partition keep their order: what comes behind a lost leader may be of another log.
+        """
         self._has_read = False
         if not self._waiting:
             return events
@@ -31,7 +34,7 @@ class DeferredResponses:
         last = len(places)
         return sorted(
             events,
-            key=lambda event: places.get(_tp(event), last) if isinstance(event, Fetched) and event.records else last,
+            key=lambda event: last if isinstance(event, AtHead) else places.get(_tp(event), last),
         )
 
     def must_defer(self, fetched: Fetched) -> bool:
@@ -53,5 +56,5 @@ class DeferredResponses:
         self._waiting.pop(tp, None)
 
 
-def _tp(fetched: Fetched) -> TopicPartition:
-    return TopicPartition(fetched.topic, fetched.partition)
+def _tp(event: Fetched | FetchFault) -> TopicPartition:
+    return TopicPartition(event.topic, event.partition)

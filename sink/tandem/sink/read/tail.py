@@ -294,9 +294,11 @@ class TailReader:
                 self._context.hurry_survey()
             case FaultKind.LEADER_MOVED | FaultKind.EPOCH_RAISED:
                 self._empty.pop(tp, None)  # the new leader's log may differ
+                progress.leader_was_away()  # before records of its log are read
                 self.moved.append((tp, fault.new_leader, fault.new_epoch))
                 self._doubt(tp, progress)
             case FaultKind.LEADER_LOST:
+                progress.leader_was_away()
                 self.moved.append((tp, -1, -1))
                 self._doubt(tp, progress)
             case FaultKind.OUT_OF_RANGE:

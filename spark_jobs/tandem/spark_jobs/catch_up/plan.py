@@ -11,6 +11,7 @@ from tandem.backup_avro.errors import RefusedError
 from tandem.backup_avro.selection.last_records import partition_copies
 from tandem.sink.kafka.cluster.guarded_topics import tombstone_guarantee_s
 from tandem.sink.read.progress.next_scan_range import ScanPlan
+from tandem.sink.read.progress.partition_progress import seam_of
 from tandem.sink.read.scan.range_tasks import OfferedRange, RangeSizes, RangeTask, is_of_scan, range_task
 from tandem.sink.read.scan.range_time_limit import range_time_limit
 
@@ -88,8 +89,10 @@ def remaining_ranges(
         untaken += len(usable)
         rest = range_task(state, key, state.topics[key.topic_id].name, scan, run=run)
         rest = replace(rest, sizes=pace.sizes, copies=held[key])
+        seam = seam_of(scan.base, rest.known_to)
         gaps = _gaps(rest.low, rest.high, usable, pace.range_offsets)
-        columns.append([replace(rest, low=low, high=high) for low, high in gaps])
+        cut = [piece for low, high in gaps for piece in _cut_at(seam, low, high)]
+        columns.append([replace(rest, low=low, high=high) for low, high in cut])
     ranges = [
         column[row] for row in range(max(map(len, columns), default=0)) for column in columns if row < len(column)
     ]
@@ -103,6 +106,10 @@ def _gaps(low: int, high: int, usable: list[OfferedRange], size: int) -> list[tu
         gaps += _cut(offer.high, high, size)
         high = min(high, offer.low)
     return [*gaps, *_cut(low, high, size)]
+
+
+def _cut_at(seam: int, low: int, high: int) -> list[tuple[int, int]]:
+    return [(seam, high), (low, seam)] if low < seam < high else [(low, high)]
 
 
 def _cut(low: int, high: int, size: int) -> list[tuple[int, int]]:

@@ -200,7 +200,7 @@ def test_a_base_of_an_unknown_log_begins_again_when_its_leader_was_away(
         if lane != teller:
             return []
         told.set()
-        return [fault(kind)]
+        return [fault(kind), *answer(log, source)]
 
     monkeypatch.setattr(Log, "_answer", in_mid_range)
     nothing_known(bench, *range(10))
@@ -209,6 +209,26 @@ def test_a_base_of_an_unknown_log_begins_again_when_its_leader_was_away(
     assert not state.taints
     assert bench.values(state) == [b"v"] * 3 + [b"another"] * 17
     assert state.positions[key()].base.floor > 1
+
+
+def test_the_markers_at_the_end_of_a_log_are_read_first(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As topics have them that are written in transactions: then a record is known, and the base goes on from there."""
+    answer, losses = Log._answer, [0]
+
+    def lossy(log: Log, source: ScriptedSource) -> list[Event]:
+        if log.sources.index(source) == 1 and source.positions.get(T0) in {2, 4, 6} and losses[0] < 30:
+            losses[0] += 1
+            if losses[0] % 2:
+                return [fault(FaultKind.LEADER_LOST)]
+        return answer(log, source)
+
+    monkeypatch.setattr(Log, "_answer", lossy)
+    bench.log.append(*range(10))
+    bench.log.compact_to(12, epoch=1)
+    bench.start()
+    base = bench.until(through(12)).positions[key()].base
+    assert losses[0]
+    assert (base.floor, base.attempts) == (1, 2), "the range with the markers, and all others"
 
 
 def test_a_base_whose_last_record_is_known_goes_on_when_its_leader_was_away(bench: Bench) -> None:

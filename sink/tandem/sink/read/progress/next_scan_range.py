@@ -38,6 +38,8 @@ def range_limit_s(delete_retention_s: float, ceiling_s: float = 60.0) -> float:
 class ScanPlan:
     """Plans one partition's scan. At most one range is under way; the done ranges are always a suffix of the scan.
 
+    A range that reaches beyond `seam` begins there, so that what lies above it is read in a moment.
+
     With `best_effort` small ranges count however long they took: where tombstones are guaranteed for too short a time
     to prove anything (docs/decisions/0004), or are not guaranteed at all. `slow_in_a_row` is the number of successive
     attempts that were too slow to count. `limit_s` and `best_effort` follow the topic's configuration.
@@ -47,6 +49,7 @@ class ScanPlan:
         self._base = replace(base, open=(), void=base.void + tuple(attempt for _, _, attempt in base.open))
         self.limit_s = limit_s
         self.best_effort = best_effort
+        self.seam = -1
         self._size = max(MIN_CHUNK, int(limit_s * _FIRST_RATE))
         self._too_large = _MAX_CHUNK
         self._careful = 0
@@ -102,12 +105,12 @@ class ScanPlan:
         return self._chunk
 
     def lowest(self, high: int, size: int) -> int:
-        """Return the first offset of the range that ends at `high`: at most `size` below it, at or above any stop.
+        """Return the first offset of the range that ends at `high`: at most `size` below it, not below stops or seam.
 
         So an unreadable offset is met before any record was read in vain, and the offsets below it are read after it.
         """
         low = max(self._base.start, high - size)
-        return max((at for at in self._stops if low < at < high), default=low)
+        return max((at for at in (self.seam, *self._stops) if low < at < high), default=low)
 
     def asked(self, *, now: float) -> None:
         """Restart the range's time: its first request leaves only now, the time before was waiting."""

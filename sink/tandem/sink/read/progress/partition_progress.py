@@ -6,9 +6,10 @@ Pure: `mono` values are seconds by `sink.process.clock`, `at` values ms by the s
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tandem.backup_avro.chain.entries import PartitionKey, Position, RecordHash, Taint
+from tandem.backup_avro.chain.entries import Base, PartitionKey, Position, RecordHash, Taint
 from tandem.sink.read.progress.next_scan_range import ScanPlan
 from tandem.sink.read.progress.tombstone_guarantee import longest_gap_s, missed_tombstones, shorter_guarantee
 
@@ -35,6 +36,31 @@ def kept_hashes(before: tuple[RecordHash, ...], newest: RecordHash | None) -> tu
     return tuple(sorted(kept))
 
 
+_FIRST_OFFSETS = 10_000
+"""Offsets of a scan's first range where no record of the log is known, so that one is known in a moment."""
+
+
+def last_known(hashes: Sequence[RecordHash]) -> int:
+    """Return the highest offset of a record whose hash is known, -1 if there is none."""
+    return hashes[-1].offset if hashes else -1
+
+
+def seam_of(base: Base, known_to: int) -> int:
+    """Return where the first range of a scan begins at the lowest, by the highest offset of a known record.
+
+    What lies above is read at once, so that the last record below the scan's end is known soon.
+    """
+    return known_to + 1 if known_to >= 0 else max(base.start, base.end - _FIRST_OFFSETS)
+
+
+def is_recognizable(scan: ScanPlan, known_to: int) -> bool:
+    """Return whether no record that was read, or is being read, may lie above all records whose hashes are known.
+
+    If not, the ranges that are being read may be of another log than those read before, and no hash shows it.
+    """
+    return scan.base.complete or scan.low <= known_to + 1
+
+
 @dataclass(slots=True, kw_only=True)
 class PartitionProgress:
     """Progress of one partition: `offset` is the next to read, `retention_s` is None if the topic is not compacted.
@@ -48,7 +74,7 @@ class PartitionProgress:
     fixed when it is first cleaned, so a guarantee that is longer now does not hold for tombstones missed before. A scan
     is judged by the shortest guarantee of the whole time in which it was read, `base_held_to_s`. `known` are hashes of
     records below the offset where the tail began or that was committed last; `newest` is the hash of the last record
-    that the tail has read since.
+    that the tail has read since. `scan_in_doubt`: the leader was away while the scan was not `recognizable`.
     """
 
     key: PartitionKey
@@ -72,6 +98,7 @@ class PartitionProgress:
     lost: str | None = None
     frozen: bool = False
     cut_at: int | None = None
+    scan_in_doubt: bool = False
     began: tuple[int, int] = field(init=False)
     held_to_s: float | None = field(init=False)
     base_held_to_s: float | None = field(init=False)
@@ -83,6 +110,7 @@ class PartitionProgress:
         self.began = (self.offset, self.epoch)
         self.held_to_s = self.base_held_to_s = self.retention_s
         self._proven = self.recorded is not None and self.read_through
+        self.scan.seam = seam_of(self.scan.base, self.known_to)
 
     def set_guarantee(self, retention_s: float | None, *, now: float) -> None:
         """Set the tombstone guarantee in s that the topic's configuration gives as of `now`."""
@@ -121,16 +149,16 @@ class PartitionProgress:
     @property
     def known_to(self) -> int:
         """The highest offset of a record whose hash is kept, -1 if there is none."""
-        hashes = self.hashes
-        return hashes[-1].offset if hashes else -1
+        return last_known(self.hashes)
 
     @property
     def recognizable(self) -> bool:
-        """Whether a hash is kept of the last record below the scan's end, or the scan has found none there.
+        """Whether hashes would show that the log is another one than the one that the scan reads."""
+        return is_recognizable(self.scan, self.known_to)
 
-        If not, the ranges that are being read may be of another log than those read before, and no hash shows it.
-        """
-        return self.scan.base.complete or self.scan.low <= self.known_to + 1
+    def leader_was_away(self) -> None:
+        """Doubt what the scan has read, unless hashes would show that the log is another one by now."""
+        self.scan_in_doubt = self.scan_in_doubt or not self.recognizable
 
     def add_scanned(self, record: RecordHash | None) -> None:
         """Keep the hash of the last record of a range that was read, if no record above it is known."""

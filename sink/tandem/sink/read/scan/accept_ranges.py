@@ -24,12 +24,14 @@ from tandem.backup_avro.chain.entries import Base, PartitionKey
 from tandem.backup_avro.chain.generation import Generation
 from tandem.sink.kafka.events import TopicPartition
 from tandem.sink.process import clock
+from tandem.sink.process.rates import RatedLog
 from tandem.sink.read.progress.partition_progress import PartitionProgress
 from tandem.sink.read.progress.tombstone_guarantee import SHORTEST_RETENTION_S
 from tandem.sink.read.reader_context import ReaderContext
 from tandem.sink.read.scan.range_tasks import RangeRead, continues_scan
 
 _LOG = structlog.get_logger()
+_RATED = RatedLog(_LOG)
 _LONGEST_OVERLAP_S = 900.0
 _SKEW_MS = 5_000
 """Most ms by which the times that two processes read from one store may differ."""
@@ -136,22 +138,28 @@ def complete_empty_scan(context: ReaderContext, tp: TopicPartition) -> bool:
     return scan.base.complete
 
 
-def restart_scan(context: ReaderContext, tp: TopicPartition, leader: int, epoch: int) -> bool:
+def restart_scan(context: ReaderContext, tp: TopicPartition, leader: int, epoch: int, *, elsewhere: bool) -> bool:
     """Restart a scan if another replica leads: replicas are cleaned independently, halves of two don't add up.
 
     A scan starts again, too, if its leader was away (`leader` -1) or has another epoch, and no hash would show that the
-    log is another one by now: volumes may have been put back to a snapshot.
+    log is another one by now: volumes may have been put back to a snapshot. `elsewhere`: other processes read it.
     """
     progress = context.progress_of.get(tp)
     if progress is None or progress.scan.base.complete:
         return False
-    if (leader < 0 or progress.scan.led_by(leader, epoch)) and progress.recognizable:
-        return False
+    progress.leader_was_away()
+    in_doubt, progress.scan_in_doubt = progress.scan_in_doubt, False
     base = progress.scan.base
-    event = f"leader {'was away' if leader in (-1, base.leader) else 'moved'}, reading the base again"
+    begun = elsewhere or progress.scan.chunk is not None or bool(base.done)
+    stays = leader < 0 or progress.scan.led_by(leader, epoch)
+    if stays and not (in_doubt and begun):
+        return False
     leader, epoch = (base.leader, base.epoch) if leader < 0 else (leader, epoch)
     where = {"topic": tp.topic, "partition": tp.partition, "leader": leader, "epoch": epoch}
-    _LOG.warning(event, **where)
+    if stays:
+        _RATED.warning("leader was away, reading the base again", **where)
+    else:
+        _LOG.warning("leader moved, reading the base again", **where)
     context.adopted.pop(progress.key, None)
     for attempt in range(base.floor, base.attempts + 1):
         context.buffer.discard(progress.key, attempt)

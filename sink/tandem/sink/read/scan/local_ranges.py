@@ -344,7 +344,7 @@ class LocalRanges(RangeBackEnd):
         self._resting[tp] = clock.now() + rest_s
 
     def _leader_moved(self, tp: TopicPartition, leader: int, epoch: int) -> None:
-        if restart_scan(self._context, tp, leader, epoch):
+        if restart_scan(self._context, tp, leader, epoch, elsewhere=False):
             self.restart(tp)
 
     def restart(self, tp: TopicPartition) -> None:

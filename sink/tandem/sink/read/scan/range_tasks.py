@@ -15,6 +15,7 @@ from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.documents.range_offer import RangeOffer
 from tandem.backup_avro.selection.last_records import PartitionCopy
 from tandem.sink.read.progress.next_scan_range import ScanPlan
+from tandem.sink.read.progress.partition_progress import last_known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +70,7 @@ def range_task(state: Generation, key: PartitionKey, topic: str, scan: ScanPlan,
         floor=base.floor,
         leader=base.leader,
         epoch=base.epoch,
-        known_to=position.hashes[-1].offset if position is not None and position.hashes else -1,
+        known_to=-1 if position is None else last_known(position.hashes),
         low=base.start,
         high=scan.low,
         opening=state.opening,

@@ -78,7 +78,8 @@ class ScanLane:
 
     def leader_moved(self, tp: TopicPartition, leader: int, epoch: int) -> None:
         """Restart the scan if what was read so far may be of another log, see `restart_scan`."""
-        if restart_scan(self._context, tp, leader, epoch):
+        reader = self._readers.get(tp)
+        if restart_scan(self._context, tp, leader, epoch, elsewhere=reader is not self._here):
             if complete_empty_scan(self._context, tp):  # retention has deleted all that was to be read
                 self._readers[tp].remove(tp)
             else:

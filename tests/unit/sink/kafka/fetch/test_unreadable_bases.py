@@ -11,7 +11,7 @@ from support.pipeline.doubles import Event, ScriptedSource, evidence, fetched
 from support.pipeline.partition_progress import progress
 from support.pipeline.pipelines import bare_context
 
-from tandem.backup_avro.chain.entries import Base, PartitionKey
+from tandem.backup_avro.chain.entries import Base, PartitionKey, RecordHash
 from tandem.backup_avro.errors import DamagedError
 from tandem.backup_avro.record.container import Codec
 from tandem.sink.kafka.events import FaultKind, FetchFault, TopicPartition
@@ -96,6 +96,7 @@ class Lane:
             head_at=0,
             head_offset=self.end,
             scan=ScanPlan(Base(start=0, end=self.end, leader=1, epoch=1), limit_s=60.0),
+            known=(RecordHash(self.end - 1, "a" * 12),),
             retention_s=DAY_S,
         )
         self.lane.add(tp)
@@ -446,7 +447,7 @@ def test_a_new_leader_is_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     it.run(7200)
     it.damaged.clear()
     it.leader = 2
-    assert restart_scan(it.context, ORDERS, 2, 2)
+    assert restart_scan(it.context, ORDERS, 2, 2, elsewhere=False)
     it.lane.restart(ORDERS)
     assert it.run(3600, lambda: it.done(ORDERS)) < 2
     assert it.base(ORDERS).leader == 2

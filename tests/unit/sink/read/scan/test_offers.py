@@ -659,6 +659,17 @@ def test_ranges_are_planned_from_above(bench: Bench) -> None:
     assert plan((90, 100), (0, 90)) == ([], 1)
     assert plan((50, 90), floor=2) == ([(50, 90), (10, 50), (0, 10)], 0)
     (first, *_) = remaining_ranges(state, (), pace, run="r").ranges
+    assert first.known_to == 99
+    # Where no record below the end is known, what lies above the last known one is a range of its own.
+    at = state.positions[key()]
+    state.positions[key()] = replace(at, hashes=(at.hashes[0]._replace(offset=59),))
+    assert [(item.low, item.high) for item in remaining_ranges(state, (), pace, run="r").ranges] == [
+        (60, 90),
+        (50, 60),
+        (10, 50),
+        (0, 10),
+    ]
+    state.positions[key()] = at
     assert (first.folder, first.topic, first.leader, first.limit_s) == (FOLDER, "t", 1, 60.0)
     older = complete_generation(7, {key(): 95}).state
     ranges = remaining_ranges(state, (), pace, run="r", copies=(older,)).ranges
@@ -744,6 +755,24 @@ def test_a_log_of_which_nothing_was_known_is_known_by_what_a_job_has_read(
         bench.log.set_back(67, *range(67, 110))
         bench.log.faults.append(lost())
     assert bench.until(lambda state: key() in state.taints).positions[key()].offset == 100
+
+
+def test_what_was_offered_of_an_unknown_log_is_of_no_use_to_the_next_life(bench: Bench) -> None:
+    """Volumes are put back while the instance is away: the job offers the one half before that, the other one after."""
+    bench.log.finds_nothing = True
+    started(bench)
+    bench.started[0].drain()
+    assert bench.started[0].join(5.0)
+    read(bench, 50, 100)
+    bench.log.set_back(40, *range(40, 100))
+    read(bench, 0, 50)
+    bench.log.finds_nothing = False
+    bench.again()
+    bench.until(lambda state: state.positions[key()].base.floor == 2)
+    looked(bench)
+    assert bench.chain().positions[key()].base.done == ()
+    read(bench, 0, 100, floor=2)
+    assert bench.values(bench.until(through(100))) == [b"v"] * 40 + [b"another"] * 60
 
 
 def test_what_a_kms_has_the_key_of_is_no_hash_for_another_process(

@@ -10,12 +10,13 @@ from typing import Any, cast
 import pytest
 from support.backups.chains import part
 
-from tandem.backup_avro.chain.entries import Base, PartitionKey, StoredObject
+from tandem.backup_avro.chain.entries import Base, PartitionKey, RecordHash, StoredObject
 from tandem.backup_avro.documents.range_offer import RangeOffer
 from tandem.sink.encryption.record_keys import PLAIN, RecordKeys
 from tandem.sink.kafka.events import TopicPartition
 from tandem.sink.process import clock
 from tandem.sink.read.progress.next_scan_range import ScanPlan
+from tandem.sink.read.progress.partition_progress import PartitionProgress
 from tandem.sink.read.scan import accept_ranges
 from tandem.sink.read.scan.accept_ranges import RangeAcceptor, RangeRefusal
 from tandem.sink.read.scan.range_tasks import RangeRead
@@ -74,10 +75,25 @@ class _Board:
 
 def _context(end: int) -> _Board:
     scan = ScanPlan(Base(start=0, end=end, leader=1), limit_s=60.0)
-    progress = SimpleNamespace(
-        key=PartitionKey("id", 0), topic="t", scan=scan, log_start=3, base_held_to_s=400.0, recognizable=True
+    return _Board(_progress(scan))
+
+
+def _progress(scan: ScanPlan, *, known_to: int = 99) -> PartitionProgress:
+    made = PartitionProgress(
+        key=PartitionKey("id", 0),
+        topic="t",
+        offset=100,
+        epoch=1,
+        log_start=3,
+        head_at=0,
+        head_mono=0.0,
+        head_offset=0,
+        scan=scan,
+        retention_s=400.0,
+        known=(RecordHash(known_to, "a" * 12),) if known_to >= 0 else (),
     )
-    return _Board(progress)
+    made.scan.seam = -1
+    return made
 
 
 def _acceptor(context: _Board) -> RangeAcceptor:
@@ -226,7 +242,7 @@ def test_what_was_done_before_ended_before_the_last_entry() -> None:
     acceptor = _acceptor(context)
     assert acceptor.accept(_PLACE, _read(_offer(context, 2, 4), began=began - 101)) is RangeRefusal.LATE
     assert acceptor.accept(_PLACE, _read(_offer(context, 2, 4), began=began - 99)) is None
-    assert accept_ranges.restart_scan(cast("Any", context), _PLACE, 2, -1)
+    assert accept_ranges.restart_scan(cast("Any", context), _PLACE, 2, -1, elsewhere=True)
     base = context.progress.scan.base
     again = replace(_offer(context, 4, 10), floor=base.floor, leader=2)
     assert acceptor.accept(_PLACE, _read(again, began=0.0)) is None
@@ -245,16 +261,18 @@ def test_no_new_beginning_without_another_leader(end: int, leader: int) -> None:
     context = _context(end)
     accept_ranges.complete_empty_scan(cast("Any", context), _PLACE)
     before = context.progress.scan.base
-    assert not accept_ranges.restart_scan(cast("Any", context), _PLACE, leader, -1)
+    assert not accept_ranges.restart_scan(cast("Any", context), _PLACE, leader, -1, elsewhere=True)
     assert context.progress.scan.base is before
 
 
 @pytest.mark.parametrize(("leader", "epoch"), [(-1, -1), (1, 7)])
 def test_a_leader_that_was_away_begins_anew_where_no_record_is_known(leader: int, epoch: int) -> None:
     """It is the same one, as far as is known."""
-    context = _context(10)
-    context.progress.recognizable = False
-    assert accept_ranges.restart_scan(cast("Any", context), _PLACE, leader, epoch)
+    context = _Board(_progress(ScanPlan(Base(start=0, end=10, leader=1), limit_s=60.0), known_to=-1))
+    assert not accept_ranges.restart_scan(cast("Any", context), _PLACE, leader, epoch, elsewhere=False), (
+        "nothing is read"
+    )
+    assert accept_ranges.restart_scan(cast("Any", context), _PLACE, leader, epoch, elsewhere=True)
     base = context.progress.scan.base
     assert (base.leader, base.epoch, base.floor) == (1, epoch, 2)
 
@@ -264,7 +282,7 @@ def test_a_new_leader_begins_anew(leader: int) -> None:
     """At today's log start; what was waiting to be committed is let go. A broker may be number 0."""
     context = _context(10)
     context.adopted[context.progress.key] = [object()]
-    assert accept_ranges.restart_scan(cast("Any", context), _PLACE, leader, -1)
+    assert accept_ranges.restart_scan(cast("Any", context), _PLACE, leader, -1, elsewhere=True)
     base = context.progress.scan.base
     assert (base.leader, base.start, base.done, context.adopted) == (leader, 3, (), {})
-    assert not accept_ranges.restart_scan(cast("Any", context), TopicPartition("t", 1), 3, -1)
+    assert not accept_ranges.restart_scan(cast("Any", context), TopicPartition("t", 1), 3, -1, elsewhere=True)

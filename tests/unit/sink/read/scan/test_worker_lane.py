@@ -444,3 +444,16 @@ def test_a_partition_that_can_t_be_read_comes_last(wide: Bench) -> None:
     wide.until(lambda _: given() == [2] * 4)
     fail(2)
     wide.until(lambda _: len(given()) == 4 and {0, 1} <= set(given()))
+
+
+def test_workers_are_told_which_record_of_the_log_is_known(bench: Bench, crew: Crew) -> None:
+    """The last one, nearly always; where it is not, what lies above the known one is a range of its own."""
+    bench.log.hashes.pop(98)
+    bench.log.hashes.pop(99)
+    bench.start()
+    crew.wants((97, 100), (67, 97), (37, 67))
+    assert [task.known_to for task, _ in crew.waiting] == [96, 96, 96]
+    assert crew.read(97).offer.newest is not None
+    assert [crew.read(low).offer.newest for low in (67, 37)] == [None, None]
+    bench.until(lambda state: key() in state.positions and state.positions[key()].base.done == ((37, 100),))
+    assert crew.waiting[-1][0].known_to == 99
