@@ -15,8 +15,8 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="contents: a log is not compared when its broker was away",
         file="sink/tandem/sink/read/tail.py",
-        old="            case FaultKind.LEADER_LOST:\n                self._doubt(tp, progress)\n",
-        new="            case FaultKind.LEADER_LOST:\n                pass\n",
+        old="                self.moved.append((tp, -1, -1))\n                self._doubt(tp, progress)\n",
+        new="                self.moved.append((tp, -1, -1))\n",
     ),
     Mistake(
         name="contents: the comparison is skipped",

@@ -90,8 +90,8 @@ MISTAKES = (
     Mistake(
         name="a moved leader is no reason to scan again",
         file="sink/tandem/sink/read/scan/accept_ranges.py",
-        old="    if progress is None or progress.scan.base.complete or leader < 0 or",
-        new="    if leader is not None or progress is None or",
+        old="    if progress is None or progress.scan.base.complete:\n",
+        new="    if progress is None or progress.scan.base.complete or leader >= 0:\n",
     ),
     Mistake(
         name="topic ids are not checked before a commit",
