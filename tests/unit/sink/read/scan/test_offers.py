@@ -23,7 +23,7 @@ from support.pipeline.range_tasks import FOLDER, read, task
 from support.pipeline.waiting import until
 
 from tandem.backup_avro.chain import document_limits, layout
-from tandem.backup_avro.chain.entries import EntryKind, Part, PartitionKey, StoredObject
+from tandem.backup_avro.chain.entries import EntryKind, Part, PartitionKey, RecordHash, StoredObject
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.chain.json_codec import unpack
 from tandem.backup_avro.documents.range_offer import RangeOffer, check_offer, decode_offer, encode_offer
@@ -418,6 +418,9 @@ def test_an_offer_names_objects_of_its_range_alone(bench: Bench) -> None:
     (part,) = item.parts
     (name,) = offers(bench.store)
     check_offer(offer, name)
+    for offset in (49, 100):
+        with pytest.raises(DamagedError, match="holds the hash of a record of other offsets"):
+            check_offer(replace(offer, newest=RecordHash(offset, "a" * 12)), name)
 
     def refused(objects: tuple[StoredObject, ...], match: str) -> None:
         with pytest.raises(DamagedError, match=match):
