@@ -81,8 +81,8 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="contents: records that were handed out are not asked for again when their leader is lost",
         file="sink/tandem/sink/read/tail.py",
-        old="            if self._doubtful.get(tp):",
-        new="            if False:",
+        old="        if self._doubtful.get(tp):",
+        new="        if False:",
     ),
     Mistake(
         name="contents: a copy whose epochs a later one refutes is restored",
@@ -179,6 +179,18 @@ MISTAKES: tuple[Mistake, ...] = (
         file="sink/tandem/sink/read/scan/range_tasks.py",
         old="-1 if position is None else last_known(position.hashes)",
         new="1 << 60",
+    ),
+    Mistake(
+        name="contents: the loss of a leader is forgotten where no record is known yet",
+        file="sink/tandem/sink/read/tail.py",
+        old="        self._doubtful[tp] = False\n",
+        new="        if progress.hashes:\n            self._doubtful[tp] = False\n",
+    ),
+    Mistake(
+        name="contents: hashes that nobody can compare are all that is known",
+        file="sink/tandem/sink/read/new_partitions.py",
+        old="not any(self._record_keys.can_compare(one) for one in before.hashes)",
+        new="not before.hashes",
     ),
     Mistake(
         name="contents: a log that ends in markers is known by nothing",

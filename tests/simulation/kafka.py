@@ -307,7 +307,9 @@ class Source:
             spot.shut = shut
             if partition is None or shut is not None:
                 continue
-            if _started_anew(tp, spot, partition, now, events) or _led_by(tp, spot, partition, now, events):
+            anew = _started_anew(tp, spot, partition, now, events)
+            # Records of its log by now may arrive in the same step as the news.
+            if (anew and rng.random() < 0.5) or _led_by(tp, spot, partition, now, events):
                 continue
             fault = self._check(tp, spot, partition, now)
             if fault is not None:
@@ -331,6 +333,7 @@ class Source:
         if heads:
             self._answered = now
         rng.shuffle(events)
+        events.sort(key=lambda event: not isinstance(event, FetchFault))  # of one partition, it comes before records
         for leader, partitions in heads.items():
             events.append(_at_head(leader, partitions, epochs, requested, now))
         return events

@@ -141,6 +141,7 @@ _MERGE_RULES = MergeRules(fan_in=3, smallest=600, own_bytes=150, limit=6000, mos
 _CONSTANTS: dict[str, dict[str, Any]] = {
     "tandem.backup_avro.selection.vanished_keys": {"_BEST_EFFORT_MS": 10_000},
     "tandem.sink.read.progress.next_scan_range": {"MIN_CHUNK": 4, "_FIRST_RATE": 5},
+    "tandem.sink.read.progress.partition_progress": {"_FIRST_OFFSETS": 6},
     "tandem.sink.read.progress.tombstone_guarantee": {"SHORTEST_RETENTION_S": 10.0, "SKEW_S": 1.0},
     "tandem.sink.pipeline": {
         "SHORTEST_RETENTION_S": 10.0,

@@ -627,7 +627,7 @@ class Pipeline:
             expires=expires(topic.config),
             skew=state.skew(key),
             recorded=before,
-            known=before.hashes or new_partition.hashes,
+            known=new_partition.hashes or before.hashes,
         )
         progress.set_guarantee(retention_s, now=asked)
         led_by = progress.scan.led_by(bounds.leader, bounds.leader_epoch)

@@ -19,7 +19,7 @@ from support.pipeline.doubles import Event, ScriptedSource, StandInCluster
 from support.pipeline.pipelines import T0, Bench, at_work, through
 from support.pipeline.waiting import until
 
-from tandem.backup_avro.chain.entries import RecordHash
+from tandem.backup_avro.chain.entries import Base, Position, RecordHash
 from tandem.backup_avro.selection.completion import obstacles
 from tandem.backup_avro.selection.coverage import GuardedPartitions
 from tandem.sink.kafka.errors.cluster_errors import ClusterDeniedError, ClusterTransientError, ClusterUnreachableError
@@ -197,6 +197,25 @@ def test_a_log_is_known_by_its_last_record(start: int, left: int | None, asked_a
     assert new.hashes == (() if asked.record is None else (asked.record,))
     assert [place.offset for place in asked.places] == asked_at
     assert {place.until for place in asked.places} <= {9}
+
+
+@pytest.mark.parametrize(("key", "asked_for"), [("", False), ("0badc0de", True)])
+def test_a_log_whose_hashes_nobody_can_compare_is_known_anew(key: str, asked_for: bool) -> None:
+    """A process that a KMS gives its keys makes hashes with a key of its own, which the next one does not have."""
+    asked = Asked()
+    asked.record = RecordHash(8, "5" * 12)
+    before = Position(
+        offset=9,
+        epoch=1,
+        head_at=0,
+        log_start=0,
+        base=Base(start=0, end=9, leader=1),
+        hashes=(RecordHash(7, "6" * 12, key),),
+    )
+    newcomer_lookup = NewPartitions(asked.open, recorded=lambda _: before)
+    newcomer_lookup.want({T0: topic(partitions=1)})
+    (new,) = came(newcomer_lookup, 100.0, lambda: False).values()
+    assert new.hashes == ((asked.record,) if asked_for else ())
 
 
 def test_the_missing_are_asked_for_after_a_rest_and_the_new_at_once() -> None:

@@ -30,7 +30,8 @@ _NAMED = 5
 class NewPartition:
     """A partition that can be read now. `asked` is when its bounds were requested, in seconds by `sink.process.clock`.
 
-    `hashes` holds the hash of a record below the first offset to read, for a partition whose chain has no hash.
+    `hashes` holds the hash of a record below the first offset to read, for a partition whose chain has none that this
+    process can compare.
     """
 
     topic: Topic
@@ -137,7 +138,7 @@ class NewPartitions:
         self._done.append(look)
 
     def _know_again(self, look: _LogLookup, source: FetchSource) -> None:
-        """Look up the hash of a record of each log for which the chain has none: the last one, or one a little below.
+        """Look up the hash of a record of each log that the chain has none to compare of: the last one, or one below.
 
         A log may end in offsets without records, as transaction markers have them: the distance doubles until a record
         is found.
@@ -145,7 +146,7 @@ class NewPartitions:
         ends: dict[TopicPartition, int] = {}
         for tp, bounds in look.found.items():
             before = self._recorded(PartitionKey(look.topics[tp].topic_id, tp.partition))
-            if before is None or not before.hashes:
+            if before is None or not any(self._record_keys.can_compare(one) for one in before.hashes):
                 ends[tp] = bounds.end if before is None else before.offset
         ends = {tp: end for tp, end in ends.items() if end > look.found[tp].start}
         silent: set[TopicPartition] = set()

@@ -140,13 +140,13 @@ class TailReader:
         """Ignore all responses of a log until it is known to be the one that was read so far.
 
         Earlier answers about its end are ignored too. The log is compared once its leader has answered a fetch: that
-        shows that the log does not end below the position, where a missing record would prove nothing.
+        shows that the log does not end below the position, where a missing record would prove nothing. If no hash is
+        known yet, the scan may leave one until then.
         """
-        if progress.hashes:
-            if self._doubtful.get(tp):  # its records were handed out, and no others come before it is sought
-                self._source.seek(tp, progress.offset, progress.epoch)
-            self._doubtful[tp] = False
-            self._empty.pop(tp, None)
+        if self._doubtful.get(tp):  # its records were handed out, and no others come before it is sought
+            self._source.seek(tp, progress.offset, progress.epoch)
+        self._doubtful[tp] = False
+        self._empty.pop(tp, None)
 
     def _compare(self) -> None:
         """Compare the logs of brokers that were away, or that lead now, with the records read, and read on.

@@ -211,6 +211,26 @@ def test_a_base_of_an_unknown_log_begins_again_when_its_leader_was_away(
     assert state.positions[key()].base.floor > 1
 
 
+def test_a_log_that_was_doubted_before_a_record_was_known_is_compared_all_the_same(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tail lost its leader, the scan read on, and the volumes were put back before the tail had an answer again."""
+    answer, told = Log._answer, threading.Event()
+
+    def silent(log: Log, source: ScriptedSource) -> list[Event]:
+        lane = log.sources.index(source)
+        if lane == 0 and T0 in source.positions and not told.is_set():
+            told.set()
+            return [fault(FaultKind.LEADER_LOST)]
+        return [] if lane == 0 and log.values[9] == b"v" or not told.is_set() else answer(log, source)
+
+    monkeypatch.setattr(Log, "_answer", silent)
+    nothing_known(bench, *range(10))
+    bench.until(lambda state: key() in state.positions and state.positions[key()].base.complete)
+    bench.log.set_back(3, *range(3, 20))
+    assert "another record at offset 9" in bench.until(lambda state: key() in state.taints).taints[key()].reason
+
+
 def test_the_markers_at_the_end_of_a_log_are_read_first(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """As topics have them that are written in transactions: then a record is known, and the base goes on from there."""
     answer, losses = Log._answer, [0]
