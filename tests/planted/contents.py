@@ -15,8 +15,8 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="contents: a log is not compared when its broker was away",
         file="sink/tandem/sink/read/tail.py",
-        old="                self.moved.append((tp, -1, -1))\n                self._doubt(tp, progress)\n",
-        new="                self.moved.append((tp, -1, -1))\n",
+        old="                self._doubt(tp, progress)\n            case FaultKind.OUT_OF_RANGE:\n",
+        new="                if fault.kind is not FaultKind.LEADER_LOST:\n                    self._doubt(tp, progress)\n            case FaultKind.OUT_OF_RANGE:\n",
     ),
     Mistake(
         name="contents: the comparison is skipped",
@@ -117,20 +117,20 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="contents: a base of an unknown log goes on when its leader was away",
         file="sink/tandem/sink/read/scan/accept_ranges.py",
-        old="    if stays and not (in_doubt and begun):\n",
+        old="    if stays and (progress.recognizable or not begun):\n",
         new="    if stays:\n",
     ),
     Mistake(
         name="contents: the tail does not tell the scan that its leader was away",
         file="sink/tandem/sink/read/tail.py",
-        old="                self.moved.append((tp, -1, -1))\n",
-        new="",
+        old="                self.moved.append((tp, fault.new_leader, fault.new_epoch))\n",
+        new="                if fault.kind is not FaultKind.LEADER_LOST:\n                    self.moved.append((tp, fault.new_leader, fault.new_epoch))\n",
     ),
     Mistake(
         name="contents: a scan does not mind that its leader was away",
         file="sink/tandem/sink/read/scan/local_ranges.py",
-        old="                self._leader_moved(tp, -1, -1)\n",
-        new="                pass\n",
+        old="            case FaultKind.LEADER_MOVED | FaultKind.EPOCH_RAISED | FaultKind.LEADER_LOST:\n",
+        new="            case FaultKind.LEADER_LOST:\n                pass\n            case FaultKind.LEADER_MOVED | FaultKind.EPOCH_RAISED:\n",
     ),
     Mistake(
         name="contents: the hash that an offer brings is not taken",
@@ -143,12 +143,6 @@ MISTAKES: tuple[Mistake, ...] = (
         file="sink/tandem/sink/read/scan/accept_ranges.py",
         old=" and context.record_keys.can_compare(newest)",
         new="",
-    ),
-    Mistake(
-        name="contents: the scan is doubted only after records of the other log are read",
-        file="sink/tandem/sink/read/tail.py",
-        old="                progress.leader_was_away()\n                self.moved.append((tp, -1, -1))\n",
-        new="                self.moved.append((tp, -1, -1))\n",
     ),
     Mistake(
         name="contents: records that waited for memory overtake the loss of their leader",

@@ -34,8 +34,8 @@ _COMPARE_RETRY_S = 1.0
 class TailReader:
     """Reads tails. `moved` collects (partition, new leader, its epoch) of leader changes, for the scan lane.
 
-    Leader and epoch are -1 where the leader was away.
-    `patience_s` is how long an open transaction may hold a partition back before that is a trouble.
+    Leader and epoch are -1 where the leader was away. `patience_s` is how long an open transaction may hold a partition
+    back before that is a trouble.
     """
 
     def __init__(self, context: ReaderContext, source: FetchSource, *, patience_s: float) -> None:
@@ -292,14 +292,8 @@ class TailReader:
                 self._freeze_cut(progress, cut_at if cut_at < progress.offset else -1)
             case FaultKind.UNKNOWN_TOPIC:
                 self._context.hurry_survey()
-            case FaultKind.LEADER_MOVED | FaultKind.EPOCH_RAISED:
-                self._empty.pop(tp, None)  # the new leader's log may differ
-                progress.leader_was_away()  # before records of its log are read
+            case FaultKind.LEADER_MOVED | FaultKind.EPOCH_RAISED | FaultKind.LEADER_LOST:
                 self.moved.append((tp, fault.new_leader, fault.new_epoch))
-                self._doubt(tp, progress)
-            case FaultKind.LEADER_LOST:
-                progress.leader_was_away()
-                self.moved.append((tp, -1, -1))
                 self._doubt(tp, progress)
             case FaultKind.OUT_OF_RANGE:
                 # The log's bounds are unknown, or the position lies between them: the log was not truncated.

@@ -74,7 +74,7 @@ class PartitionProgress:
     fixed when it is first cleaned, so a guarantee that is longer now does not hold for tombstones missed before. A scan
     is judged by the shortest guarantee of the whole time in which it was read, `base_held_to_s`. `known` are hashes of
     records below the offset where the tail began or that was committed last; `newest` is the hash of the last record
-    that the tail has read since. `scan_in_doubt`: the leader was away while the scan was not `recognizable`.
+    that the tail has read since.
     """
 
     key: PartitionKey
@@ -98,7 +98,6 @@ class PartitionProgress:
     lost: str | None = None
     frozen: bool = False
     cut_at: int | None = None
-    scan_in_doubt: bool = False
     began: tuple[int, int] = field(init=False)
     held_to_s: float | None = field(init=False)
     base_held_to_s: float | None = field(init=False)
@@ -155,10 +154,6 @@ class PartitionProgress:
     def recognizable(self) -> bool:
         """Whether hashes would show that the log is another one than the one that the scan reads."""
         return is_recognizable(self.scan, self.known_to)
-
-    def leader_was_away(self) -> None:
-        """Doubt what the scan has read, unless hashes would show that the log is another one by now."""
-        self.scan_in_doubt = self.scan_in_doubt or not self.recognizable
 
     def add_scanned(self, record: RecordHash | None) -> None:
         """Keep the hash of the last record of a range that was read, if no record above it is known."""

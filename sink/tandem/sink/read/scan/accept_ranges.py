@@ -147,12 +147,10 @@ def restart_scan(context: ReaderContext, tp: TopicPartition, leader: int, epoch:
     progress = context.progress_of.get(tp)
     if progress is None or progress.scan.base.complete:
         return False
-    progress.leader_was_away()
-    in_doubt, progress.scan_in_doubt = progress.scan_in_doubt, False
     base = progress.scan.base
     begun = elsewhere or progress.scan.chunk is not None or bool(base.done)
     stays = leader < 0 or progress.scan.led_by(leader, epoch)
-    if stays and not (in_doubt and begun):
+    if stays and (progress.recognizable or not begun):
         return False
     leader, epoch = (base.leader, base.epoch) if leader < 0 else (leader, epoch)
     where = {"topic": tp.topic, "partition": tp.partition, "leader": leader, "epoch": epoch}

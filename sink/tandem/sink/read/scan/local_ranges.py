@@ -235,7 +235,8 @@ class LocalRanges(RangeBackEnd):
             self._context.reads_on(tp, tail=False, upto=result.next_offset)
         if not progress.recognizable:
             newest = self._context.record_keys.of(last_record(result.segments))
-            self._newest |= {} if newest is None else {tp: newest}
+            if newest is not None:
+                self._newest[tp] = newest
         if result.next_offset >= chunk.high or self._is_empty_up_to(chunk.high, fetched, progress):
             self._end(tp, progress, _read_at(fetched))
         else:
@@ -304,10 +305,8 @@ class LocalRanges(RangeBackEnd):
                     self._end(tp, progress, fault.at)
                 else:
                     self._seek(tp, fault.log_start)
-            case FaultKind.LEADER_MOVED | FaultKind.EPOCH_RAISED:
+            case FaultKind.LEADER_MOVED | FaultKind.EPOCH_RAISED | FaultKind.LEADER_LOST:
                 self._leader_moved(tp, fault.new_leader, fault.new_epoch)
-            case FaultKind.LEADER_LOST:
-                self._leader_moved(tp, -1, -1)
             case FaultKind.UNKNOWN_TOPIC:
                 self._context.hurry_survey()
                 self._stands(tp, fault, _PATIENCE_S)

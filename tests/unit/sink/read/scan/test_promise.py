@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 from support.backups.chains import part
+from support.pipeline.partition_progress import progress
 
 from tandem.backup_avro.chain.entries import Base, PartitionKey, RecordHash, StoredObject
 from tandem.backup_avro.documents.range_offer import RangeOffer
@@ -79,15 +80,10 @@ def _context(end: int) -> _Board:
 
 
 def _progress(scan: ScanPlan, *, known_to: int = 99) -> PartitionProgress:
-    made = PartitionProgress(
+    made = progress(
         key=PartitionKey("id", 0),
-        topic="t",
         offset=100,
-        epoch=1,
         log_start=3,
-        head_at=0,
-        head_mono=0.0,
-        head_offset=0,
         scan=scan,
         retention_s=400.0,
         known=(RecordHash(known_to, "a" * 12),) if known_to >= 0 else (),
