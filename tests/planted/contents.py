@@ -188,8 +188,50 @@ MISTAKES: tuple[Mistake, ...] = (
     ),
     Mistake(
         name="contents: a log that ends in markers is known by nothing",
-        file="sink/tandem/sink/read/new_partitions.py",
-        old="            ends = {tp: ends[tp] for tp in sought}\n",
-        new="            ends = {tp: ends[tp] for tp in sought if False}\n",
+        file="sink/tandem/sink/read/log_identity.py",
+        old="if tp in found and found[tp] is None and asked[tp].offset > place.offset\n",
+        new="if tp in found and found[tp] is None and asked[tp].offset < place.offset\n",
+    ),
+    Mistake(
+        name="contents: a log that had no record is not looked at again",
+        file="sink/tandem/sink/read/tail.py",
+        old="empty=progress.found_empty",
+        new="empty=False",
+    ),
+    Mistake(
+        name="contents: another life takes the first record it finds for one that was read",
+        file="sink/tandem/sink/pipeline.py",
+        old="known=before.hashes if found_empty else new_partition.hashes",
+        new="known=new_partition.hashes",
+    ),
+    Mistake(
+        name="contents: records that left no hash in the chain are taken for none",
+        file="sink/tandem/sink/pipeline.py",
+        old="            unhashed=key in unhashed,\n",
+        new="",
+    ),
+    Mistake(
+        name="contents: records that a job has read and hashed with another key are taken for none",
+        file="sink/tandem/sink/read/scan/accept_ranges.py",
+        old="            progress.unhashed = True\n",
+        new="            progress.unhashed = False\n",
+    ),
+    Mistake(
+        name="contents: a record of an aborted transaction is taken for one that a reader is given",
+        file="sink/tandem/sink/kafka/lookup/record_lookup.py",
+        old="return self._read_committed and self._places[tp].readable",
+        new="return False",
+    ),
+    Mistake(
+        name="contents: what an open transaction may still commit is taken for no record",
+        file="sink/tandem/sink/kafka/lookup/record_lookup.py",
+        old="if self._is_committed(tp) and data.last_stable_offset < self._places[tp].until:",
+        new="if self._is_committed(tp) and data.last_stable_offset < 0:",
+    ),
+    Mistake(
+        name="contents: a log that had no record is looked at from its first offset on, not from its start",
+        file="sink/tandem/sink/read/log_identity.py",
+        old="wanted[tp].topic_id, known.start, wanted",
+        new="wanted[tp].topic_id, 0, wanted",
     ),
 )

@@ -614,6 +614,30 @@ def set_back_twice_under_a_build(seed: int) -> World:
     return world
 
 
+def set_back_under_a_copy_of_nothing(seed: int) -> World:
+    """An accident has left nothing of a log before the first claim; its volumes are set back under a COMPLETE copy."""
+    stage = Stage(seed, "busy", "idle")
+    world, log = stage.world, stage.logs["idle"]
+    log.lose(log.there())
+    world.start("a")
+    demand(stage.run(40, lambda: stage.complete("a")), "a never became Active")
+    first = stage.complete("a")[-1]
+    demand(not first.positions[stage.key("idle")].hashes, "a record was found: this history shows nothing")
+    stage.set_back("idle", 15, more=3)
+    world.start("b")
+
+    def noticed() -> bool:
+        return any(state.number == first.number and stage.key("idle") in state.taints for state in stage.states())
+
+    demand(stage.run(10, noticed), "nobody noticed that the log has records where it had none")
+    demand(
+        stage.run(60, lambda: any(state.positions[stage.key("idle")].hashes for state in stage.complete("b"))),
+        "no copy was built of the log that was set back",
+    )
+    stage.run(20)
+    return world
+
+
 HISTORIES: dict[str, Callable[[int], World]] = {
     "an idle log is cut, its reader is gone": idle_log_cut_owner_gone,
     "an idle log is cut, its copy is kept": idle_log_cut_copy_kept,
@@ -635,4 +659,5 @@ HISTORIES: dict[str, Callable[[int], World]] = {
     "a chain entry's key never answers": an_entry_key_never_answers,
     "commits of a build are slow": commits_of_a_build_are_slow,
     "volumes are set back twice under a build": set_back_twice_under_a_build,
+    "volumes are set back under a copy of nothing": set_back_under_a_copy_of_nothing,
 }

@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -551,8 +552,10 @@ class Pipeline:
 
     def _start_new_partitions(self, tail: TailReader, base: ScanLane) -> None:
         """Start reading the new partitions whose log bounds are known by now."""
-        for tp, new_partition in self._newcomer_lookup.step(clock.now()).items():
-            progress = self._progress(tp, new_partition)
+        found = self._newcomer_lookup.step(clock.now())
+        unhashed = self._unhashed(PartitionKey(one.topic.topic_id, tp.partition) for tp, one in found.items())
+        for tp, new_partition in found.items():
+            progress = self._progress(tp, new_partition, unhashed=unhashed)
             self._context.progress_of[tp] = progress
             tail.add(tp, progress)
             if not progress.scan.base.complete:
@@ -574,7 +577,15 @@ class Pipeline:
                     lane.remove(tp)
                 del self._context.progress_of[tp]
 
-    def _progress(self, tp: TopicPartition, new_partition: NewPartition) -> PartitionProgress:
+    def _unhashed(self, keys: Iterable[PartitionKey]) -> AbstractSet[PartitionKey]:
+        """Return those of `keys` of which the chain has records, but no hash of any."""
+        state = self._writer.state
+        asked = {key for key in keys if key in state.positions and not state.positions[key].hashes}
+        return asked and asked.intersection(part.key for _, part in state.live_parts())
+
+    def _progress(
+        self, tp: TopicPartition, new_partition: NewPartition, *, unhashed: AbstractSet[PartitionKey]
+    ) -> PartitionProgress:
         topic, bounds, asked = new_partition.topic, new_partition.bounds, new_partition.asked
         key = PartitionKey(topic.topic_id, tp.partition)
         state = self._writer.state
@@ -613,6 +624,8 @@ class Pipeline:
                 expires=expires(topic.config),
                 known=new_partition.hashes,
             )
+        # A record that was looked up in a log that had none is of another log: the tail compares it.
+        found_empty = before.base.complete and not before.hashes and key not in unhashed
         progress = PartitionProgress(
             key=key,
             topic=tp.topic,
@@ -627,7 +640,8 @@ class Pipeline:
             expires=expires(topic.config),
             skew=state.skew(key),
             recorded=before,
-            known=new_partition.hashes or before.hashes,
+            known=before.hashes if found_empty else new_partition.hashes or before.hashes,
+            unhashed=key in unhashed,
         )
         progress.set_guarantee(retention_s, now=asked)
         led_by = progress.scan.led_by(bounds.leader, bounds.leader_epoch)

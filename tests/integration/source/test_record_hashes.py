@@ -13,6 +13,7 @@ from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.kafka.events import LogPlace, TopicPartition
 from tandem.sink.kafka.fetch.fetcher import RawFetcher
+from tandem.sink.read.log_identity import newest_records
 from tandem.sink.read.new_partitions import NewPartition, NewPartitions
 
 pytestmark = pytest.mark.integration
@@ -84,3 +85,39 @@ def test_a_log_that_ends_in_a_marker_is_known_by_its_last_record(kafka: KafkaSer
     assert [known.offset for known in found[tp].hashes] == [2]
     with RawFetcher(props, read_committed=True) as fetcher:
         assert found[tp].hashes[0] == fetcher.record_hashes({tp: LogPlace(info.topic_id, 2, 3)})[tp]
+
+
+def test_a_readable_record_is_none_of_an_aborted_transaction(kafka: KafkaServer, make_topic: TopicMaker) -> None:
+    """Nothing is told of what an open one may still commit."""
+    topic = make_topic()
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": topic})
+    producer.init_transactions(30)
+    props = {"bootstrap.servers": kafka.bootstrap}
+
+    def write_record() -> None:
+        producer.begin_transaction()
+        producer.produce(topic, key=b"k", value="v")
+        producer.flush(30)
+
+    with ClusterAdmin(props, timeout_s=30) as admin:
+        (info,) = admin.topics([topic], [])
+    tp = TopicPartition(topic, 0)
+    with (
+        RawFetcher(props, read_committed=True) as fetcher,
+        RawFetcher(props, read_committed=False) as of_all,
+    ):
+
+        def found(by: RawFetcher, until: int, *, readable: bool = True) -> list[int | None]:
+            there = by.record_hashes({tp: LogPlace(info.topic_id, 0, until, readable)})
+            return [one and one.offset for one in there.values()]
+
+        write_record()
+        assert found(fetcher, 1) == []
+        assert (found(of_all, 1), found(fetcher, 1, readable=False)) == ([0], [0])
+        producer.abort_transaction(30)
+        assert found(fetcher, 1) == [None]
+        assert (found(of_all, 1), found(fetcher, 1, readable=False)) == ([0], [0])
+        write_record()
+        producer.commit_transaction(30)
+        assert found(fetcher, 4) == [None], "the first batch is that of the aborted one"
+        assert newest_records(fetcher, {tp: LogPlace(info.topic_id, 0, 4, readable=True)})[tp] is not None

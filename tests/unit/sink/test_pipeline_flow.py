@@ -354,7 +354,8 @@ def test_a_leader_that_came_back_while_nobody_read_starts_the_base_again(bench: 
                 abort=bench.abort,
             ),
         )
-        progress = again._progress(T0, NewPartition(topic=topic(), bounds=bounds, asked=clock.now()))
+        looked_up = NewPartition(topic=topic(), bounds=bounds, asked=clock.now())
+        progress = again._progress(T0, looked_up, unhashed=frozenset())
         assert progress.scan.base.floor == floor
         assert progress.scan.base.epoch == led
 

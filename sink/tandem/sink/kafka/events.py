@@ -17,11 +17,15 @@ class TopicPartition(NamedTuple):
 
 
 class LogPlace(NamedTuple):
-    """An offset in a partition of the topic with this id, and the end (exclusive) of a search that begins there."""
+    """An offset in a partition of the topic with this id, and the end (exclusive) of a search that begins there.
+
+    `readable`: only a record that a reader is given under its isolation level is searched for, else any record.
+    """
 
     topic_id: str
     offset: int
     until: int
+    readable: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

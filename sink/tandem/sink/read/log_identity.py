@@ -3,14 +3,14 @@
 Offsets and leader epochs are counters. Brokers whose volumes are put back to a snapshot use them again for other
 records. A position therefore has the hashes of a few records that were read. They are compared with the records that
 the leader has at the same offsets: another record there is proof of another history. A missing record proves nothing,
-because compaction, retention and DeleteRecords remove records; then the next lower hash is tried. Pure but for
-`FetchSource`.
+because compaction, retention and DeleteRecords remove records; then the next lower hash is tried. A log that was read
+to its end and had no record has no hash: there any record below the position is proof. Pure but for `FetchSource`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from tandem.backup_avro.chain.entries import PartitionKey, Position, RecordHash
@@ -22,40 +22,72 @@ from tandem.sink.read.reader_context import FetchSource
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadPosition:
-    """Position up to which a partition of one topic id was read, its leader epoch, and record hashes (ascending)."""
+    """Position up to which a partition of one topic id was read, its leader epoch, and record hashes (ascending).
+
+    `empty`: the log had no record below the position when it was read.
+    """
 
     topic_id: str
     offset: int
     epoch: int
     hashes: tuple[RecordHash, ...]
+    empty: bool = False
 
     @classmethod
-    def of(cls, key: PartitionKey, position: Position) -> Self:
+    def of(cls, key: PartitionKey, position: Position, *, empty: bool = False) -> Self:
         """Return the read position of a partition from the position that a chain records."""
-        return cls(topic_id=key.topic_id, offset=position.offset, epoch=position.epoch, hashes=position.hashes)
+        return cls(
+            topic_id=key.topic_id, offset=position.offset, epoch=position.epoch, hashes=position.hashes, empty=empty
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewrittenRecord:
-    """Proof that the log has another record at `offset` than the one that was read.
+    """Proof that the log has another record at `offset` than the one that was read, or one where it had none.
 
     The records below `cut_at` are still the ones that were read, as far as is known; -1 if that is known of no record.
     `elected`: `cut_at` comes from the log's leader epochs, because an unclean election truncated the log there.
+    `appeared`: the log had no record there.
     """
 
     offset: int
     cut_at: int
     elected: bool = False
+    appeared: bool = False
 
     @property
     def reason(self) -> str:
         """The text of the event, as the reason of a taint."""
         kept = f"from {self.cut_at} on" if self.cut_at >= 0 else "from an unknown offset on"
         how = "an unclean election cut it" if self.elected else "its brokers were put back to an older state"
-        return (
-            f"the log has another record at offset {self.offset} than the one that was read: {how} {kept}, and it was "
-            "written again"
-        )
+        another = "a record" if self.appeared else "another record"
+        than = "where none was found when it was read" if self.appeared else "than the one that was read"
+        return f"the log has {another} at offset {self.offset} {than}: {how} {kept}, and it was written again"
+
+
+def newest_records(
+    source: FetchSource, places: Mapping[TopicPartition, LogPlace]
+) -> dict[TopicPartition, RecordHash | None]:
+    """Return the hash of one of the last records at each place, None where none is found.
+
+    A log may end in offsets without records, as transaction markers have them: the distance from the end doubles until
+    a record is found. Partitions without an answer of their leader are left out.
+    """
+    found: dict[TopicPartition, RecordHash | None] = {
+        tp: None for tp, place in places.items() if place.until <= place.offset
+    }
+    left = {tp: place for tp, place in places.items() if tp not in found}
+    distance = 1
+    while left:
+        asked = {tp: place._replace(offset=max(place.until - distance, place.offset)) for tp, place in left.items()}
+        found |= source.record_hashes(asked)
+        left = {
+            tp: place
+            for tp, place in left.items()
+            if tp in found and found[tp] is None and asked[tp].offset > place.offset
+        }
+        distance *= 2
+    return found
 
 
 def compare(
@@ -65,7 +97,9 @@ def compare(
 
     Partitions without an answer of their leader are left out. Raises errors of `sink.kafka.errors.cluster_errors`.
     """
-    found: dict[TopicPartition, RewrittenRecord | None] = {tp: None for tp, read in wanted.items() if not read.hashes}
+    found = {tp: None for tp, read in wanted.items() if not read.hashes and not read.empty} | _appeared(
+        source, {tp: read for tp, read in wanted.items() if not read.hashes and read.empty}
+    )
     differing: dict[TopicPartition, int] = {}
     left = {tp: list(read.hashes) for tp, read in wanted.items() if read.hashes}
     while left:
@@ -88,6 +122,22 @@ def compare(
     return found | _elected(source, wanted, {tp: one for tp, one in found.items() if one is not None})
 
 
+def _appeared(
+    source: FetchSource, wanted: Mapping[TopicPartition, ReadPosition]
+) -> dict[TopicPartition, RewrittenRecord | None]:
+    """Return the proofs for logs that had no record below the position: that they have one now."""
+    asked = [tp for tp, read in wanted.items() if read.offset > 0]
+    bounds, _ = source.bounds(asked) if asked else ({}, {})
+    places = {
+        tp: LogPlace(wanted[tp].topic_id, known.start, wanted[tp].offset, readable=True)
+        for tp, known in bounds.items()
+    }
+    return {tp: None for tp, read in wanted.items() if read.offset <= 0} | {
+        tp: None if record is None else RewrittenRecord(offset=record.offset, cut_at=-1, appeared=True)
+        for tp, record in newest_records(source, places).items()
+    }
+
+
 def _elected(
     source: FetchSource, wanted: Mapping[TopicPartition, ReadPosition], found: Mapping[TopicPartition, RewrittenRecord]
 ) -> dict[TopicPartition, RewrittenRecord]:
@@ -95,7 +145,7 @@ def _elected(
     asked = {tp: wanted[tp].epoch for tp in found if wanted[tp].epoch >= 0}
     ends = source.epoch_ends(asked) if asked else {}
     return {
-        tp: RewrittenRecord(offset=found[tp].offset, cut_at=end, elected=True)
+        tp: replace(found[tp], cut_at=end, elected=True)
         for tp, (epoch, end) in ends.items()
         if not log_holds(epoch, end, of_epoch=asked[tp], offset=wanted[tp].offset)
         and found[tp].cut_at <= end <= found[tp].offset

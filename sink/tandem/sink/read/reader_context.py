@@ -125,7 +125,7 @@ class FetchSource(Protocol):
         """Return the hash of the last record below `until` in the first record batch that ends at or above the offset.
 
         None where that batch of the leader's log has none. The call takes little time: partitions without an answer of
-        their leader are left out.
+        their leader are left out, and so are readable places of which an open transaction decides.
         """
         ...
 

@@ -158,7 +158,7 @@ class TailReader:
             return
         progress_of = {tp: self._context.progress_of[tp] for tp, answered in self._doubtful.items() if answered}
         wanted = {
-            tp: log_identity.ReadPosition.of(progress.key, progress.position())
+            tp: log_identity.ReadPosition.of(progress.key, progress.position(), empty=progress.found_empty)
             for tp, progress in progress_of.items()
             if not progress.frozen
         }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from uuid import UUID
@@ -15,7 +15,7 @@ from support.backups.chains import OPENING, guarded, key
 from support.pipeline.doubles import Event, MemoryStore, ScriptedSource, StandInCluster
 from support.pipeline.pipelines import T0, Bench, Log, through
 from support.pipeline.waiting import until
-from support.records.strategies import batch
+from support.records.strategies import TRANSACTIONAL, batch
 
 from tandem.backup_avro.chain.entries import Clearing, EntryKind, RecordHash, Taint
 from tandem.backup_avro.documents.release import Release
@@ -262,6 +262,77 @@ def test_a_base_whose_last_record_is_known_goes_on_when_its_leader_was_away(benc
     assert state.positions[key()].base.floor == 1
 
 
+# --- a log without records --------------------------------------------------------------------------------------------
+
+
+def read_nothing(bench: Bench) -> None:
+    """Read a log whose records were all compacted away, or expired."""
+    bench.log.compact_to(12, epoch=1)
+    bench.start()
+    assert not bench.until(through(12)).positions[key()].hashes
+
+
+@pytest.mark.parametrize("kind", [FaultKind.LEADER_LOST, FaultKind.LEADER_MOVED, FaultKind.EPOCH_RAISED])
+def test_a_log_that_had_no_record_and_has_one_now_is_another(bench: Bench, kind: FaultKind) -> None:
+    """Nothing that was read tells the two apart: what lies below the position would be in no copy."""
+    read_nothing(bench)
+    with bench.log.lock:
+        bench.log.set_back(3, *range(3, 20))
+        bench.log.faults.append(fault(kind))
+    state = bench.until(lambda state: key() in state.taints)
+    assert "a record at offset 11 where none was found" in state.taints[key()].reason
+    assert state.taints[key()].cut_at == -1
+    time.sleep(0.3)
+    assert bench.stored(bench.chain()) == []
+
+
+def test_a_log_that_had_no_record_and_has_none_is_read_on_from(bench: Bench) -> None:
+    """Also at offsets that the tail has passed over."""
+    read_nothing(bench)
+    bench.log.compact_to(15, epoch=1)
+    bench.until(through(15))
+    with bench.log.lock:
+        bench.log.append(*range(15, 18))
+        bench.log.faults.append(fault(FaultKind.LEADER_LOST))
+    state = bench.until(through(18))
+    assert not state.taints
+    assert bench.stored(state) == [15, 16, 17]
+
+
+@pytest.mark.parametrize("set_back", [True, False])
+def test_another_life_knows_that_a_log_had_no_record(bench: Bench, set_back: bool) -> None:
+    """Else it would take the first record that it finds for one that was read."""
+    read_nothing(bench)
+    bench.started[0].drain()
+    assert bench.started[0].join(5.0)
+    if set_back:
+        bench.log.set_back(3, *range(3, 20))
+    else:
+        bench.log.append(*range(12, 20))
+    bench.again()
+    if set_back:
+        assert "where none was found" in bench.until(lambda state: key() in state.taints).taints[key()].reason
+    else:
+        state = bench.until(through(20))
+        assert not state.taints
+        assert bench.stored(state) == list(range(12, 20))
+
+
+def test_a_log_whose_records_left_no_hash_did_have_some(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a KMS has the keys and other processes read: their records are in the chain."""
+    with monkeypatch.context() as patch:
+        patch.setattr(RecordKeys, "of", lambda _keys, _record: None)
+        bench.read(*range(5))
+        assert not bench.chain().positions[key()].hashes
+        bench.started[0].drain()
+        assert bench.started[0].join(5.0)
+    bench.again()
+    bench.log.append(*range(5, 8))
+    state = bench.until(through(8))
+    assert not state.taints
+    assert bench.stored(state) == list(range(8))
+
+
 def test_a_partition_waits_until_its_log_is_known(bench: Bench) -> None:
     """Its leader told the bounds, and then no more."""
     opened = bench.log.open
@@ -325,6 +396,34 @@ def test_what_a_comparison_shows() -> None:
     assert compared([*hashes(1), *hashes(3, topic_record="b")], 1, 3, 9) == RewrittenRecord(offset=3, cut_at=2)
     assert compared(hashes(9, topic_record="b"), 3, 9) == RewrittenRecord(offset=9, cut_at=-1)
     assert "from an unknown offset on" in RewrittenRecord(offset=9, cut_at=-1).reason
+
+
+def in_an_empty_log(*there: int, start: int = 0, leader: int = 1) -> dict[TopicPartition, RewrittenRecord | None]:
+    """Compare a log that has records at these offsets with one that had none below 10 when it was read."""
+    source = ScriptedSource(
+        ends={T0: (20, 3)},
+        answer=lambda _: [],
+        starts={T0: (start, 0)},
+        leader={T0: leader},
+        hashes={T0: {one.offset: one for one in hashes(*there)}},
+    )
+    return log_identity.compare(source, {T0: ReadPosition(topic_id="t", offset=10, epoch=3, hashes=(), empty=True)})
+
+
+def test_any_record_is_another_where_a_log_had_none() -> None:
+    """Below the position: what lies above came later. The look-ups end at the start that the log has now."""
+    found = in_an_empty_log(6)
+    assert found == {T0: RewrittenRecord(offset=6, cut_at=-1, appeared=True)}
+    assert found[T0]
+    assert found[T0].reason == (
+        "the log has a record at offset 6 where none was found when it was read: its brokers were put back to an "
+        "older state from an unknown offset on, and it was written again"
+    )
+    assert in_an_empty_log(10, 11) == {T0: None}
+    assert in_an_empty_log(7, start=7) == {T0: RewrittenRecord(offset=7, cut_at=-1, appeared=True)}
+    assert in_an_empty_log(6, start=7) == {T0: None}
+    assert in_an_empty_log(6, start=10) == {T0: None}, "all that was read was deleted since"
+    assert in_an_empty_log(6, leader=-1) == {}, "nobody tells"
 
 
 def test_another_record_below_proves_nothing() -> None:
@@ -629,15 +728,25 @@ def record(offset: int) -> Record:
     )
 
 
-def part(data: bytes, *, error: int = 0, high: int = 100) -> SimpleNamespace:
-    """What a broker says of the partition."""
-    return SimpleNamespace(error_code=error, records=data, high_watermark=high)
+def part(
+    data: bytes, *, error: int = 0, high: int = 100, stable: int = 100, aborted: Sequence[tuple[int, int]] | None = None
+) -> SimpleNamespace:
+    """What a broker says of the partition. `aborted` as in `Fetched`."""
+    named = aborted and [SimpleNamespace(producer_id=one, first_offset=first) for one, first in aborted]
+    return SimpleNamespace(
+        error_code=error, records=data, high_watermark=high, last_stable_offset=stable, aborted_transactions=named
+    )
+
+
+def looked_up(offset: int, until: int, *, topic_id: str = TEXT_ID, readable: bool = False) -> RecordLookup:
+    """A look-up by a reader of committed records."""
+    return RecordLookup({T0: LogPlace(topic_id, offset, until, readable)}, read_committed=True)
 
 
 def test_the_record_at_an_offset() -> None:
     """It is the last one up to there in the first batch alone, as both transcoders have it when they read it."""
     first, second = batch([record(4), record(5), record(6)], leader_epoch=3), batch([record(7)], leader_epoch=3)
-    asked = RecordLookup({T0: LogPlace(TEXT_ID, 5, 6)})
+    asked = looked_up(5, 6)
     assert asked.left == [T0]
     assert asked.process_response(T0, part(first + second)) is None
     assert asked.left == []
@@ -658,7 +767,7 @@ def test_the_record_at_an_offset() -> None:
 )
 def test_nothing_is_known_of_what_is_not_there(data: bytes, offset: int) -> None:
     """It proves nothing."""
-    asked = RecordLookup({T0: LogPlace(TEXT_ID, offset, offset + 1)})
+    asked = looked_up(offset, offset + 1)
     assert asked.process_response(T0, part(data)) is None
     assert asked.found == {T0: None}
 
@@ -667,7 +776,7 @@ def test_a_search_finds_the_next_batch() -> None:
     """Offsets before it are passed over; what lies at `until` or above is not found."""
     next_one = batch([record(7), record(8), record(9)], leader_epoch=3)
     for end, found in ((7, None), (9, 8), (20, 9)):
-        asked = RecordLookup({T0: LogPlace(TEXT_ID, 5, end)})
+        asked = looked_up(5, end)
         assert asked.process_response(T0, part(next_one + batch([record(10)], leader_epoch=3))) is None
         there = asked.found[T0]
         assert (there and there.offset) == found
@@ -675,19 +784,19 @@ def test_a_search_finds_the_next_batch() -> None:
 
 def test_an_offset_that_is_not_in_the_log() -> None:
     """It was deleted, or is not there yet; other errors are asked again."""
-    asked = RecordLookup({T0: LogPlace(TEXT_ID, 5, 6)})
+    asked = looked_up(5, 6)
     assert asked.process_response(T0, part(b"", error=ErrorCode.FENCED_LEADER_EPOCH)) == "FENCED_LEADER_EPOCH"
     assert asked.left == [T0]
     asked.process_response(T0, part(b"", error=ErrorCode.OFFSET_OUT_OF_RANGE))
     assert asked.found == {T0: None}
-    behind = RecordLookup({T0: LogPlace(TEXT_ID, 5, 6)})
+    behind = looked_up(5, 6)
     behind.process_response(T0, part(b"", high=5))
     assert behind.found == {T0: None}
 
 
 def test_ever_more_is_asked_for() -> None:
     """A broker sends nothing of a partition whose batch is larger than what was asked for."""
-    asked = RecordLookup({T0: LogPlace(TEXT_ID, 5, 6)})
+    asked = looked_up(5, 6)
     for size in SIZES:
         assert asked.left == [T0]
         (request,) = asked.requests([(T0, 3)], VIEWS)
@@ -698,12 +807,37 @@ def test_ever_more_is_asked_for() -> None:
     assert asked.found == {T0: None}, "nothing is there"
 
 
+@pytest.mark.parametrize("read_committed", [True, False])
+def test_a_readable_record_is_one_that_a_reader_is_given(read_committed: bool) -> None:
+    """Not one of an aborted transaction, and nothing is known while an open one may still have any."""
+    data = batch([record(5)], leader_epoch=3, producer_id=7, attributes=TRANSACTIONAL)
+    at = LogPlace(TEXT_ID, 5, 8, readable=True)
+    asked = RecordLookup({T0: at}, read_committed=read_committed)
+    (request,) = asked.requests([(T0, 3)], VIEWS)
+    assert request.isolation_level == int(read_committed)
+    problem = asked.process_response(T0, part(data, stable=7, aborted=[(7, 5)]))
+    if not read_committed:
+        assert (problem, asked.found[T0] and asked.found[T0].offset) == (None, 5)
+        return
+    assert problem is not None
+    assert "from 7 on" in problem
+    assert asked.left == [T0]
+    assert asked.process_response(T0, part(data, stable=8, aborted=[(7, 5)])) is None
+    assert asked.found == {T0: None}
+    committed = RecordLookup({T0: at}, read_committed=True)
+    assert committed.process_response(T0, part(data, stable=8)) is None
+    assert (one := committed.found[T0])
+    assert one.offset == 5
+    (plain,) = looked_up(5, 8).requests([(T0, 3)], VIEWS)
+    assert plain.isolation_level == 0
+
+
 def test_another_life_of_the_topic_is_not_looked_at() -> None:
     """A cluster without ids can't tell."""
-    assert RecordLookup({T0: LogPlace(TEXT_ID, 5, 6)}).is_of(T0, VIEWS["t"])
-    assert not RecordLookup({T0: LogPlace("another", 5, 6)}).is_of(T0, VIEWS["t"])
+    assert looked_up(5, 6).is_of(T0, VIEWS["t"])
+    assert not looked_up(5, 6, topic_id="another").is_of(T0, VIEWS["t"])
     nameless = requests.TopicView(name="t", error_code=0, topic_id=None, partitions={0: (1, 3)})
-    assert RecordLookup({T0: LogPlace(TEXT_ID, 5, 6)}).is_of(T0, nameless)
+    assert looked_up(5, 6).is_of(T0, nameless)
 
 
 # --- with keys --------------------------------------------------------------------------------------------------------

@@ -238,7 +238,8 @@ class RawFetcher:
         """Return the records that the leaders have at these places, without partitions that no leader answers for.
 
         The record is the last one below `until` in the first record batch that ends at or above the offset, aborted or
-        not; None if that batch has none, or can't be decoded. Raises as `bounds`.
+        not, unless the place is `readable`; None if that batch has none, or can't be decoded. A readable place that
+        reaches beyond the last stable offset has no answer. Raises as `bounds`.
         """
         missing: dict[TopicPartition, str] = {}
         return self._run(

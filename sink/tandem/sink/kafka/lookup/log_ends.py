@@ -228,7 +228,7 @@ class LogLookups:
 
         Raises as `leaders`.
         """
-        asked = RecordLookup(places)
+        asked = RecordLookup(places, read_committed=self._read_committed)
         why: dict[TopicPartition, str] = {}
         tries = 0
         while left := asked.left:

@@ -28,10 +28,11 @@ _BATCH_HEAD: Final = struct.Struct(">qi")
 
 
 class RecordLookup:
-    """The places to look up, and the records found so far."""
+    """The places to look up, and the records found so far. `read_committed` is the isolation of readable places."""
 
-    def __init__(self, places: Mapping[TopicPartition, LogPlace]) -> None:
+    def __init__(self, places: Mapping[TopicPartition, LogPlace], *, read_committed: bool) -> None:
         self._places = places
+        self._read_committed = read_committed
         self._size = dict.fromkeys(places, 0)
         self.found: dict[TopicPartition, RecordHash | None] = {}
 
@@ -48,7 +49,7 @@ class RecordLookup:
         self, leaders: Iterable[tuple[TopicPartition, int]], views: Mapping[str, requests.TopicView]
     ) -> Iterator[Any]:
         """Build requests to one broker for (partition, leader epoch); each answer is bounded to a few fetches' size."""
-        by_size: dict[int, list[tuple[TopicPartition, PartitionRequest]]] = {}
+        alike: dict[tuple[int, bool], list[tuple[TopicPartition, PartitionRequest]]] = {}
         for tp, epoch in leaders:
             ask = PartitionRequest(
                 partition=tp.partition,
@@ -59,13 +60,15 @@ class RecordLookup:
                 topic_id=views[tp.topic].topic_id,
                 serial=0,
             )
-            by_size.setdefault(ask.partition_max_bytes, []).append((tp, ask))
-        for size, asks in by_size.items():
+            alike.setdefault((ask.partition_max_bytes, self._is_committed(tp)), []).append((tp, ask))
+        for (size, read_committed), asks in alike.items():
             rest = iter(asks)
             while some := tuple(islice(rest, _RESPONSE_BYTES // size)):
                 by_id = all(ask.topic_id is not None for _, ask in some)
                 plan = FetchPlan(session_id=0, epoch=-1, send=some, forget=(), by_id=by_id)
-                yield requests.fetch_request(plan, max_wait_ms=0, max_bytes=_RESPONSE_BYTES, read_committed=False)
+                yield requests.fetch_request(
+                    plan, max_wait_ms=0, max_bytes=_RESPONSE_BYTES, read_committed=read_committed
+                )
 
     def process_response(self, tp: TopicPartition, data: Any) -> str | None:  # noqa: ANN401 - kafka-python has no types
         """Process a partition's part of a response; return the problem if the partition has to be requested again."""
@@ -74,17 +77,25 @@ class RecordLookup:
             return None
         if data.error_code != ErrorCode.NONE:
             return name_of(data.error_code)
+        if self._is_committed(tp) and data.last_stable_offset < self._places[tp].until:
+            return f"an open transaction, or a new leader, holds back what comes from {data.last_stable_offset} on"
         records = memoryview(data.records or b"")
         head = _BATCH_HEAD.size
         if len(records) >= head and _BATCH_HEAD.unpack_from(records)[1] <= len(records) - head:
-            self.found[tp] = self._decoded(tp, records)
+            aborted = tuple((txn.producer_id, txn.first_offset) for txn in data.aborted_transactions or ())
+            self.found[tp] = self._decoded(tp, records, aborted)
         elif data.high_watermark <= self._places[tp].offset or self._size[tp] + 1 == len(SIZES):
             self.found[tp] = None
         else:
             self._size[tp] += 1
         return None
 
-    def _decoded(self, tp: TopicPartition, records: memoryview) -> RecordHash | None:
+    def _is_committed(self, tp: TopicPartition) -> bool:
+        return self._read_committed and self._places[tp].readable
+
+    def _decoded(
+        self, tp: TopicPartition, records: memoryview, aborted: tuple[tuple[int, int], ...]
+    ) -> RecordHash | None:
         """Return the last record below `until` in the first batch; None if it has none, or is damaged."""
         size = _BATCH_HEAD.size + _BATCH_HEAD.unpack_from(records)[1]
         try:
@@ -94,8 +105,8 @@ class RecordLookup:
                 partition=tp.partition,
                 start=0,
                 until=self._places[tp].until,
-                aborted=(),
-                read_committed=False,
+                aborted=aborted,
+                read_committed=self._is_committed(tp),
             )
         except DamagedError:
             return None

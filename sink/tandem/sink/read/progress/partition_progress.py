@@ -74,7 +74,7 @@ class PartitionProgress:
     fixed when it is first cleaned, so a guarantee that is longer now does not hold for tombstones missed before. A scan
     is judged by the shortest guarantee of the whole time in which it was read, `base_held_to_s`. `known` are hashes of
     records below the offset where the tail began or that was committed last; `newest` is the hash of the last record
-    that the tail has read since.
+    that the tail has read since. `unhashed`: records were read of which no hash is kept that this process can compare.
     """
 
     key: PartitionKey
@@ -95,6 +95,7 @@ class PartitionProgress:
     recorded: Position | None = None
     known: tuple[RecordHash, ...] = ()
     newest: RecordHash | None = None
+    unhashed: bool = False
     lost: str | None = None
     frozen: bool = False
     cut_at: int | None = None
@@ -154,6 +155,11 @@ class PartitionProgress:
     def recognizable(self) -> bool:
         """Whether hashes would show that the log is another one than the one that the scan reads."""
         return is_recognizable(self.scan, self.known_to)
+
+    @property
+    def found_empty(self) -> bool:
+        """Whether the log was read up to `offset` and no record was in it."""
+        return self.scan.base.complete and self.known_to < 0 and not self.unhashed
 
     def add_scanned(self, record: RecordHash | None) -> None:
         """Keep the hash of the last record of a range that was read, if no record above it is known."""

@@ -99,6 +99,8 @@ class RangeAcceptor:
         newest = offer.newest if read.elsewhere else context.record_keys.of(offer.newest)
         if newest is not None and context.record_keys.can_compare(newest):
             progress.add_scanned(newest)
+        elif read.records:
+            progress.unhashed = True
         self._above[progress.key] = _ReadAbove(
             floor=offer.floor,
             at=offer.ended_at if above is None else max(above.at, offer.ended_at),

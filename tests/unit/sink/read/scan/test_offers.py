@@ -788,6 +788,12 @@ def test_what_a_kms_has_the_key_of_is_no_hash_for_another_process(
     read(bench, 0, 100)
     monkeypatch.undo()
     assert bench.until(through(100)).positions[key()].hashes == ()
+    bench.log.finds_nothing = False
+    bench.log.sources[0].hashes[T0] = bench.log.hashes
+    with bench.log.lock:
+        bench.log.append(*range(100, 110))
+        bench.log.faults.append(lost())
+    assert not bench.until(through(110)).taints, "the log did have records"
 
 
 def lost() -> FetchFault:
