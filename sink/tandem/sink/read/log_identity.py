@@ -129,8 +129,7 @@ def _appeared(
     asked = [tp for tp, read in wanted.items() if read.offset > 0]
     bounds, _ = source.bounds(asked) if asked else ({}, {})
     places = {
-        tp: LogPlace(wanted[tp].topic_id, known.start, wanted[tp].offset, readable=True)
-        for tp, known in bounds.items()
+        tp: LogPlace(wanted[tp].topic_id, known.start, wanted[tp].offset, readable=True) for tp, known in bounds.items()
     }
     return {tp: None for tp, read in wanted.items() if read.offset <= 0} | {
         tp: None if record is None else RewrittenRecord(offset=record.offset, cut_at=-1, appeared=True)
