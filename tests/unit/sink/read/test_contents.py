@@ -318,7 +318,10 @@ def test_another_life_knows_that_a_log_had_no_record(bench: Bench, set_back: boo
         assert bench.stored(state) == list(range(12, 20))
 
 
-def test_a_log_whose_records_left_no_hash_did_have_some(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("finds_nothing", [True, False])
+def test_a_log_whose_records_left_no_hash_did_have_some(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, *, finds_nothing: bool
+) -> None:
     """As where a KMS has the keys and other processes read: their records are in the chain."""
     with monkeypatch.context() as patch:
         patch.setattr(RecordKeys, "of", lambda _keys, _record: None)
@@ -326,6 +329,7 @@ def test_a_log_whose_records_left_no_hash_did_have_some(bench: Bench, monkeypatc
         assert not bench.chain().positions[key()].hashes
         bench.started[0].drain()
         assert bench.started[0].join(5.0)
+    bench.log.finds_nothing = finds_nothing
     bench.again()
     bench.log.append(*range(5, 8))
     state = bench.until(through(8))
