@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from support.backups.witness import rows_of
@@ -21,6 +22,7 @@ from tandem.controller.sandbox.kafka import KafkaServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
+AWAY = pytest.mark.parametrize("away", [True, False], ids=["while nobody reads", "while the process goes on"])
 DAY_MS = "86400000"
 KEPT = {"cleanup.policy": "compact", "segment.ms": DAY_MS, "max.compaction.lag.ms": DAY_MS}
 
@@ -48,7 +50,7 @@ def position(state: Generation, topic: str) -> tuple[int, int]:
     return found.offset, found.epoch
 
 
-@pytest.mark.parametrize("away", [True, False], ids=["while nobody reads", "while the process goes on"])
+@AWAY
 def test_two_histories_of_one_epoch_are_not_mixed(
     own_kafka: Callable[..., KafkaServer], new_pair: PairMaker, topic_name: str, away: bool
 ) -> None:
@@ -59,26 +61,14 @@ def test_two_histories_of_one_epoch_are_not_mixed(
     for topic in (topic_name, pair.settings["coordination"]["topic"]):
         admin.create_topics([NewTopic(topic, 1, 1, config=KEPT)])[topic].result(30)
     write(server.bootstrap, topic_name, 100, "first")
-    server.stop()
-    snapshot = server.folder / "snapshot"
-    shutil.copytree(server.data, snapshot)
-    server.start()
+    _take_snapshot(server)
     a = pair.start("a")
     pair.wait("generation 1 is complete", lambda: pair.complete(1))
     write(server.bootstrap, topic_name, 100, "lost")
     one = pair.wait("all is committed", lambda: pair.covered({(topic_name, 0): 200}))
     was = position(one, topic_name)
 
-    _stop(a, away=away)
-    server.stop()
-    shutil.rmtree(server.data)
-    shutil.copytree(snapshot, server.data)
-    server.start()
-    write(server.bootstrap, topic_name, 200, "other")
-    if away:
-        pair.start("a")
-    else:
-        a.process.send_signal(signal.SIGCONT)
+    _set_back_under(a, pair, server, topic_name, away=away)
 
     two = pair.wait("generation 2 is complete", lambda: pair.complete(2))
     assert was[0] == 200
@@ -93,9 +83,55 @@ def test_two_histories_of_one_epoch_are_not_mixed(
     assert words(pair, 2, topic_name) == {b"first": 100, b"other": 200}
 
 
-def _stop(instance: Instance, *, away: bool) -> None:
-    """End the process, or have it see nothing of what the broker goes through."""
+@AWAY
+def test_a_log_without_records_is_known_by_having_none(
+    own_kafka: Callable[..., KafkaServer], new_pair: PairMaker, topic_name: str, away: bool
+) -> None:
+    """All records were deleted before the first claim; the volumes bring 100 of them back; 200 others follow."""
+    server = own_kafka()
+    pair = new_pair([topic_name], kafka=server, groups={"enabled": False}, peer={"timeout": "1s"})
+    admin = AdminClient({"bootstrap.servers": server.bootstrap})
+    expiring = KEPT | {"cleanup.policy": "compact,delete", "retention.ms": "-1"}
+    for topic, config in ((topic_name, expiring), (pair.settings["coordination"]["topic"], KEPT)):
+        admin.create_topics([NewTopic(topic, 1, 1, config=config)])[topic].result(30)
+    write(server.bootstrap, topic_name, 100, "first")
+    _take_snapshot(server)
+    write(server.bootstrap, topic_name, 100, "gone")
+    (deleted,) = admin.delete_records([KafkaTopicPartition(topic_name, 0, 200)]).values()
+    deleted.result(30)
+    a = pair.start("a")
+    one = pair.wait("generation 1 is complete", lambda: pair.complete(1))
+    was = position(one, topic_name)
+    assert was[0] == 200
+
+    _set_back_under(a, pair, server, topic_name, away=away)
+
+    two = pair.wait("generation 2 is complete", lambda: pair.complete(2))
+    assert position(two, topic_name) == (300, was[1]), "by offset and epoch, the log went on"
+    one = pair.wait("generation 1 is sealed", lambda: (g := pair.generation(1)) and g.sealed and g)
+    (taint,) = one.taints.values()
+    assert "has a record at offset 199 where none was found when it was read" in taint.reason
+    assert words(pair, 2, topic_name) == {b"first": 100, b"other": 200}
+
+
+def _take_snapshot(server: KafkaServer) -> None:
+    server.stop()
+    shutil.copytree(server.data, server.folder / "snapshot")
+    server.start()
+
+
+def _set_back_under(instance: Instance, pair: Pair, server: KafkaServer, topic: str, *, away: bool) -> None:
+    """Put the broker's volume back to its snapshot and write 200 records, while the instance sees nothing of it."""
     if away:
         instance.terminate()
     else:
         instance.process.send_signal(signal.SIGSTOP)
+    server.stop()
+    shutil.rmtree(server.data)
+    shutil.copytree(server.folder / "snapshot", server.data)
+    server.start()
+    write(server.bootstrap, topic, 200, "other")
+    if away:
+        pair.start("a")
+    else:
+        instance.process.send_signal(signal.SIGCONT)
