@@ -188,9 +188,9 @@ MISTAKES: tuple[Mistake, ...] = (
     ),
     Mistake(
         name="contents: a log that ends in markers is known by nothing",
-        file="sink/tandem/sink/read/log_identity.py",
-        old="if tp in found and found[tp] is None and asked[tp].offset > place.offset\n",
-        new="if tp in found and found[tp] is None and asked[tp].offset < place.offset\n",
+        file="sink/tandem/sink/read/new_partitions.py",
+        old="            ends = {tp: ends[tp] for tp in sought}\n",
+        new="            ends = {tp: ends[tp] for tp in sought if False}\n",
     ),
     Mistake(
         name="contents: a log that had no record is not looked at again",
@@ -206,9 +206,9 @@ MISTAKES: tuple[Mistake, ...] = (
     ),
     Mistake(
         name="contents: records that left no hash in the chain are taken for none",
-        file="sink/tandem/sink/pipeline.py",
-        old="            unhashed=key in unhashed,\n",
-        new="",
+        file="avro/tandem/backup_avro/chain/generation.py",
+        old="return empty and empty.difference(part.key for _, part in self.live_parts())",
+        new="return empty",
     ),
     Mistake(
         name="contents: records that a job has read and hashed with another key are taken for none",
@@ -225,13 +225,37 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="contents: what an open transaction may still commit is taken for no record",
         file="sink/tandem/sink/kafka/lookup/record_lookup.py",
-        old="if self._is_committed(tp) and data.last_stable_offset < self._places[tp].until:",
-        new="if self._is_committed(tp) and data.last_stable_offset < 0:",
+        old="if place.readable and end < place.until:",
+        new="if place.readable and end < 0:",
     ),
     Mistake(
-        name="contents: a log that had no record is looked at from its first offset on, not from its start",
-        file="sink/tandem/sink/read/log_identity.py",
-        old="wanted[tp].topic_id, known.start, wanted",
-        new="wanted[tp].topic_id, 0, wanted",
+        name="contents: a record behind the first markers is not searched for",
+        file="sink/tandem/sink/kafka/lookup/record_lookup.py",
+        old="if record is None and place.readable and self._next[tp]",
+        new="if record is None and place.readable and place.until < self._next[tp]",
+    ),
+    Mistake(
+        name="contents: what lies below the position and was never read is sound",
+        file="sink/tandem/sink/read/progress/partition_progress.py",
+        old="        self.lost, self._proven = why, False\n",
+        new="        self.lost = why\n",
+    ),
+    Mistake(
+        name="contents: a copy without records covers an older one, whatever the log has now",
+        file="controller/tandem/controller/instance/history_proof.py",
+        old="if state.positions[key].hashes or key in empty)",
+        new="if state.positions[key].hashes)",
+    ),
+    Mistake(
+        name="contents: an older copy without records is kept for what it never had",
+        file="controller/tandem/controller/instance/history_proof.py",
+        old="(older, set(keys) - older.found_empty(keys))",
+        new="(older, keys)",
+    ),
+    Mistake(
+        name="contents: a log of which nothing is told waits without a word",
+        file="sink/tandem/sink/read/tail.py",
+        old="            self._report_unsaid(tp, wanted[tp].offset)\n",
+        new="            pass\n",
     ),
 )

@@ -227,12 +227,17 @@ class Source:
             log = self._cluster.present(*tp) if self._network.may_describe(tp.topic) else None
             if log is None or log.topic_id != place.topic_id or log.leaderless:
                 continue
-            if place.readable and log.told < place.until:
-                continue
             there = log.replicas[log.leader].records
-            within = range(place.offset, min(place.until, log.end)) if log.start <= place.offset else range(0)
-            record = next((there[offset] for offset in within if offset in there), None)
-            if record is None or record.control or (place.readable and record.txn in log.aborted):
+            if place.readable:
+                if log.told < place.until:
+                    continue
+                within = range(max(place.offset, log.start), place.until)
+                records = (there[offset] for offset in within if offset in there)
+                record = next((one for one in records if not one.control and one.txn not in log.aborted), None)
+            else:
+                within = range(place.offset, min(place.until, log.end)) if log.start <= place.offset else range(0)
+                record = next((there[offset] for offset in within if offset in there), None)
+            if record is None or record.control:
                 found[tp] = None
             else:
                 found[tp] = RecordHash(record.offset, hashlib.sha256(encode([record])).hexdigest()[:12])

@@ -11,8 +11,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -130,6 +129,8 @@ class Pipeline:
         self._newcomer_lookup = NewPartitions(
             parts.open_source, recorded=writer.state.positions.get, record_keys=record_keys
         )
+        # Before the committer appends to the chain: its thread changes the state in place.
+        self._found_empty = writer.state.found_empty(writer.state.positions)
         self._aside = TopicsAside()
         self._committed = parts.committed
         self._workers = parts.workers
@@ -552,10 +553,8 @@ class Pipeline:
 
     def _start_new_partitions(self, tail: TailReader, base: ScanLane) -> None:
         """Start reading the new partitions whose log bounds are known by now."""
-        found = self._newcomer_lookup.step(clock.now())
-        unhashed = self._unhashed(PartitionKey(one.topic.topic_id, tp.partition) for tp, one in found.items())
-        for tp, new_partition in found.items():
-            progress = self._progress(tp, new_partition, unhashed=unhashed)
+        for tp, new_partition in self._newcomer_lookup.step(clock.now()).items():
+            progress = self._progress(tp, new_partition)
             self._context.progress_of[tp] = progress
             tail.add(tp, progress)
             if not progress.scan.base.complete:
@@ -577,15 +576,7 @@ class Pipeline:
                     lane.remove(tp)
                 del self._context.progress_of[tp]
 
-    def _unhashed(self, keys: Iterable[PartitionKey]) -> AbstractSet[PartitionKey]:
-        """Return those of `keys` of which the chain has records, but no hash of any."""
-        state = self._writer.state
-        asked = {key for key in keys if key in state.positions and not state.positions[key].hashes}
-        return asked and asked.intersection(part.key for _, part in state.live_parts())
-
-    def _progress(
-        self, tp: TopicPartition, new_partition: NewPartition, *, unhashed: AbstractSet[PartitionKey]
-    ) -> PartitionProgress:
+    def _progress(self, tp: TopicPartition, new_partition: NewPartition) -> PartitionProgress:
         topic, bounds, asked = new_partition.topic, new_partition.bounds, new_partition.asked
         key = PartitionKey(topic.topic_id, tp.partition)
         state = self._writer.state
@@ -624,8 +615,8 @@ class Pipeline:
                 expires=expires(topic.config),
                 known=new_partition.hashes,
             )
-        # A record that was looked up in a log that had none is of another log: the tail compares it.
-        found_empty = before.base.complete and not before.hashes and key not in unhashed
+        # A record that was looked up in a log that had none was not read: the tail compares the two.
+        found_empty = key in self._found_empty and not before.hashes
         progress = PartitionProgress(
             key=key,
             topic=tp.topic,
@@ -641,7 +632,7 @@ class Pipeline:
             skew=state.skew(key),
             recorded=before,
             known=before.hashes if found_empty else new_partition.hashes or before.hashes,
-            unhashed=key in unhashed,
+            unhashed=before.base.complete and not before.hashes and not found_empty,
         )
         progress.set_guarantee(retention_s, now=asked)
         led_by = progress.scan.led_by(bounds.leader, bounds.leader_epoch)

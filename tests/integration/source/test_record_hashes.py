@@ -13,7 +13,6 @@ from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.kafka.events import LogPlace, TopicPartition
 from tandem.sink.kafka.fetch.fetcher import RawFetcher
-from tandem.sink.read.log_identity import newest_records
 from tandem.sink.read.new_partitions import NewPartition, NewPartitions
 
 pytestmark = pytest.mark.integration
@@ -119,5 +118,5 @@ def test_a_readable_record_is_none_of_an_aborted_transaction(kafka: KafkaServer,
         assert (found(of_all, 1), found(fetcher, 1, readable=False)) == ([0], [0])
         write_record()
         producer.commit_transaction(30)
-        assert found(fetcher, 4) == [None], "the first batch is that of the aborted one"
-        assert newest_records(fetcher, {tp: LogPlace(info.topic_id, 0, 4, readable=True)})[tp] is not None
+        assert found(fetcher, 4) == [2], "behind the aborted one and its marker"
+        assert found(fetcher, 4, readable=False) == [0]

@@ -320,8 +320,15 @@ class ScriptedSource:
     def record_hashes(self, places: Mapping[TopicPartition, LogPlace]) -> dict[TopicPartition, RecordHash | None]:
         """What the test set for a partition and offset, of the partitions that have a leader."""
         return {
-            tp: self.hashes.get(tp, {}).get(place.offset) for tp, place in places.items() if self.leader.get(tp, 1) >= 0
+            tp: self._readable(tp, place) if place.readable else self.hashes.get(tp, {}).get(place.offset)
+            for tp, place in places.items()
+            if self.leader.get(tp, 1) >= 0
         }
+
+    def _readable(self, tp: TopicPartition, place: LogPlace) -> RecordHash | None:
+        start = max(place.offset, self.starts.get(tp, (0, 0))[0])
+        there = (one for offset, one in sorted(self.hashes.get(tp, {}).items()) if start <= offset < place.until)
+        return next(there, None)
 
     def named_records(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """What the test set; nobody answers if `unnamed`, and `name_error` is raised if there is one."""

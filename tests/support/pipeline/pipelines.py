@@ -64,11 +64,11 @@ class Log:
             for source in self.sources:
                 source.ends[T0] = (self.end, 1)
 
-    def set_back(self, at: int, *offsets: int) -> None:
+    def set_back(self, at: int, *offsets: int, value: bytes = b"another") -> None:
         """The broker's volume is put back to when the log ended at `at`, and others write to it, in the same epoch."""
         with self.lock:
             self.offsets = [offset for offset in self.offsets if offset < at]
-            self.append(*offsets, value=b"another")
+            self.append(*offsets, value=value)
 
     def record(self, offset: int) -> Record:
         """The record at an offset."""

@@ -355,7 +355,7 @@ def test_a_leader_that_came_back_while_nobody_read_starts_the_base_again(bench: 
             ),
         )
         looked_up = NewPartition(topic=topic(), bounds=bounds, asked=clock.now())
-        progress = again._progress(T0, looked_up, unhashed=frozenset())
+        progress = again._progress(T0, looked_up)
         assert progress.scan.base.floor == floor
         assert progress.scan.base.epoch == led
 

@@ -6,7 +6,7 @@ both refuse the same entries. An entry that breaks a rule raises ChainError and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice, pairwise
 from typing import Self
@@ -275,6 +275,12 @@ class Generation:
             for part in item.parts:
                 if self.counts(part):
                     yield item, part
+
+    def found_empty(self, keys: Iterable[PartitionKey]) -> frozenset[PartitionKey]:
+        """Return those of `keys` whose logs were read to their ends and had no record: no hash and no part is here."""
+        asked = {key: self.positions[key] for key in keys if key in self.positions}
+        empty = frozenset(key for key, position in asked.items() if position.base.complete and not position.hashes)
+        return empty and empty.difference(part.key for _, part in self.live_parts())
 
     def frozen_copy(self) -> Generation:
         """Return a copy that later entries do not change: entries replace values and never change one in place."""

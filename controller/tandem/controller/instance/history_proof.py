@@ -86,8 +86,9 @@ class HistoryProver:
         Raises NotProvenError if `newer` has read other records than the log's; otherwise as `cut_off`.
         """
         found = []
-        for state in (newer, older):
-            for key, rewritten in self.compare(state, keys).items():
+        # An older copy without records has none to lose.
+        for state, asked in ((newer, keys), (older, set(keys) - older.found_empty(keys))):
+            for key, rewritten in self.compare(state, asked).items():
                 if state is newer:
                     raise NotProvenError(
                         f"generation {newer.number} can't stand for generation {older.number} in {newer.name_of(key)}: "
@@ -100,12 +101,18 @@ class HistoryProver:
     def compare(
         self, state: Generation, keys: Collection[PartitionKey]
     ) -> dict[PartitionKey, log_identity.RewrittenRecord]:
-        """Return the partitions whose logs have other records now than those that `state` read. Raises as `cut_off`."""
-        known = sorted(key for key in keys if state.positions[key].hashes)
+        """Return the partitions whose logs have other records now than those that `state` read. Raises as `cut_off`.
+
+        So has a log with any record below the position in which `state` has found none.
+        """
+        empty = state.found_empty(keys)
+        known = sorted(key for key in keys if state.positions[key].hashes or key in empty)
         names = {key: TopicPartition(state.topics[key.topic_id].name, key.partition) for key in known}
         if not names:
             return {}
-        wanted = {tp: log_identity.ReadPosition.of(key, state.positions[key]) for key, tp in names.items()}
+        wanted = {
+            tp: log_identity.ReadPosition.of(key, state.positions[key], empty=key in empty) for key, tp in names.items()
+        }
         source = self._open_source()
         try:
             found = log_identity.compare(source, wanted, self._record_keys)

@@ -19,7 +19,8 @@ class TopicPartition(NamedTuple):
 class LogPlace(NamedTuple):
     """An offset in a partition of the topic with this id, and the end (exclusive) of a search that begins there.
 
-    `readable`: only a record that a reader is given under its isolation level is searched for, else any record.
+    `readable`: the first record is searched for that a reader is given under its isolation level, in all batches, from
+    the log's start on if that is higher; otherwise any record of the first batch.
     """
 
     topic_id: str

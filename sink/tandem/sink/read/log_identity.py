@@ -4,7 +4,8 @@ Offsets and leader epochs are counters. Brokers whose volumes are put back to a 
 records. A position therefore has the hashes of a few records that were read. They are compared with the records that
 the leader has at the same offsets: another record there is proof of another history. A missing record proves nothing,
 because compaction, retention and DeleteRecords remove records; then the next lower hash is tried. A log that was read
-to its end and had no record has no hash: there any record below the position is proof. Pure but for `FetchSource`.
+to its end and had no record has no hash: there any record below the position shows that what was read is not all.
+Pure but for `FetchSource`.
 """
 
 from __future__ import annotations
@@ -13,11 +14,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Self
 
+import structlog
+
 from tandem.backup_avro.chain.entries import PartitionKey, Position, RecordHash
+from tandem.backup_avro.errors import TransientError
 from tandem.sink.encryption.record_keys import PLAIN, RecordKeys
 from tandem.sink.kafka.events import LogPlace, TopicPartition
 from tandem.sink.kafka.lookup.leader_epochs import log_holds
 from tandem.sink.read.reader_context import FetchSource
+
+_LOG = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,47 +53,28 @@ class RewrittenRecord:
 
     The records below `cut_at` are still the ones that were read, as far as is known; -1 if that is known of no record.
     `elected`: `cut_at` comes from the log's leader epochs, because an unclean election truncated the log there.
-    `appeared`: the log had no record there.
+    `appeared` is a record where the log had none, by its plain hash.
     """
 
     offset: int
     cut_at: int
     elected: bool = False
-    appeared: bool = False
+    appeared: RecordHash | None = None
 
     @property
     def reason(self) -> str:
         """The text of the event, as the reason of a taint."""
         kept = f"from {self.cut_at} on" if self.cut_at >= 0 else "from an unknown offset on"
         how = "an unclean election cut it" if self.elected else "its brokers were put back to an older state"
-        another = "a record" if self.appeared else "another record"
-        than = "where none was found when it was read" if self.appeared else "than the one that was read"
-        return f"the log has {another} at offset {self.offset} {than}: {how} {kept}, and it was written again"
-
-
-def newest_records(
-    source: FetchSource, places: Mapping[TopicPartition, LogPlace]
-) -> dict[TopicPartition, RecordHash | None]:
-    """Return the hash of one of the last records at each place, None where none is found.
-
-    A log may end in offsets without records, as transaction markers have them: the distance from the end doubles until
-    a record is found. Partitions without an answer of their leader are left out.
-    """
-    found: dict[TopicPartition, RecordHash | None] = {
-        tp: None for tp, place in places.items() if place.until <= place.offset
-    }
-    left = {tp: place for tp, place in places.items() if tp not in found}
-    distance = 1
-    while left:
-        asked = {tp: place._replace(offset=max(place.until - distance, place.offset)) for tp, place in left.items()}
-        found |= source.record_hashes(asked)
-        left = {
-            tp: place
-            for tp, place in left.items()
-            if tp in found and found[tp] is None and asked[tp].offset > place.offset
-        }
-        distance *= 2
-    return found
+        if self.appeared is not None:
+            return (
+                f"the log has a record at offset {self.offset}, where none was found when it was read: its brokers "
+                "were put back to an older state, or another replica leads that still has what others have removed"
+            )
+        return (
+            f"the log has another record at offset {self.offset} than the one that was read: {how} {kept}, and it was "
+            "written again"
+        )
 
 
 def compare(
@@ -126,14 +113,18 @@ def _appeared(
     source: FetchSource, wanted: Mapping[TopicPartition, ReadPosition]
 ) -> dict[TopicPartition, RewrittenRecord | None]:
     """Return the proofs for logs that had no record below the position: that they have one now."""
-    asked = [tp for tp, read in wanted.items() if read.offset > 0]
-    bounds, _ = source.bounds(asked) if asked else ({}, {})
-    places = {
-        tp: LogPlace(wanted[tp].topic_id, known.start, wanted[tp].offset, readable=True) for tp, known in bounds.items()
-    }
-    return {tp: None for tp, read in wanted.items() if read.offset <= 0} | {
-        tp: None if record is None else RewrittenRecord(offset=record.offset, cut_at=-1, appeared=True)
-        for tp, record in newest_records(source, places).items()
+    places = {tp: LogPlace(read.topic_id, 0, read.offset, readable=True) for tp, read in wanted.items() if read.offset}
+    found: dict[TopicPartition, RewrittenRecord | None] = {tp: None for tp in wanted if tp not in places}
+    if not places:
+        return found
+    try:
+        there = source.record_hashes(places)
+    except TransientError as error:  # the other partitions do not wait for these
+        _LOG.warning("cannot look whether logs that were empty have records now, trying again", error=error)
+        return found
+    return found | {
+        tp: None if record is None else RewrittenRecord(offset=record.offset, cut_at=-1, appeared=record)
+        for tp, record in there.items()
     }
 
 

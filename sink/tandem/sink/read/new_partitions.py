@@ -19,7 +19,6 @@ from tandem.sink.kafka.events import LogBounds, LogPlace, TopicPartition
 from tandem.sink.kafka.fetch.assignment import backoff
 from tandem.sink.process import clock
 from tandem.sink.process.resource_limits import resource_shortage
-from tandem.sink.read.log_identity import newest_records
 from tandem.sink.read.reader_context import FetchSource
 
 _FIRST_REST_S = 0.5
@@ -139,19 +138,32 @@ class NewPartitions:
         self._done.append(look)
 
     def _know_again(self, look: _LogLookup, source: FetchSource) -> None:
-        """Look up a hash, of the last record or one below, for each log that the chain has none of to compare."""
-        places: dict[TopicPartition, LogPlace] = {}
+        """Look up the hash of a record of each log that the chain has none to compare of: the last one, or one below.
+
+        A log may end in offsets without records, as transaction markers have them: the distance doubles until a record
+        is found.
+        """
+        ends: dict[TopicPartition, int] = {}
         for tp, bounds in look.found.items():
-            topic_id = look.topics[tp].topic_id
-            before = self._recorded(PartitionKey(topic_id, tp.partition))
+            before = self._recorded(PartitionKey(look.topics[tp].topic_id, tp.partition))
             if before is None or not any(self._record_keys.can_compare(one) for one in before.hashes):
-                places[tp] = LogPlace(topic_id, bounds.start, bounds.end if before is None else before.offset)
-        newest = newest_records(source, places)
-        for tp, record in newest.items():
-            known = self._record_keys.of(record)
-            if known is not None:
-                look.hashes[tp] = (known,)
-        silent = places.keys() - newest.keys()
+                ends[tp] = bounds.end if before is None else before.offset
+        ends = {tp: end for tp, end in ends.items() if end > look.found[tp].start}
+        silent: set[TopicPartition] = set()
+        distance = 1
+        while ends:
+            first = {tp: max(end - distance, look.found[tp].start) for tp, end in ends.items()}
+            newest = source.record_hashes(
+                {tp: LogPlace(look.topics[tp].topic_id, first[tp], end) for tp, end in ends.items()}
+            )
+            silent |= ends.keys() - newest.keys()
+            for tp, record in newest.items():
+                known = self._record_keys.of(record)
+                if known is not None:
+                    look.hashes[tp] = (known,)
+            sought = [tp for tp, one in newest.items() if one is None and first[tp] > look.found[tp].start]
+            ends = {tp: ends[tp] for tp in sought}
+            distance *= 2
         look.missing = {**look.missing, **dict.fromkeys(silent, "no leader tells what its log holds")}
         look.found = {tp: bounds for tp, bounds in look.found.items() if tp not in silent}
 

@@ -124,8 +124,9 @@ class FetchSource(Protocol):
     def record_hashes(self, places: Mapping[TopicPartition, LogPlace]) -> dict[TopicPartition, RecordHash | None]:
         """Return the hash of the last record below `until` in the first record batch that ends at or above the offset.
 
-        None where that batch of the leader's log has none. The call takes little time: partitions without an answer of
-        their leader are left out, and so are readable places of which an open transaction decides.
+        None where that batch of the leader's log has none. At a readable place the first batch counts that has a
+        record. The call takes little time: partitions without an answer of their leader are left out, and so are
+        readable places of which an open transaction decides.
         """
         ...
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import structlog
 
+from tandem.backup_avro.chain.entries import RecordHash
 from tandem.backup_avro.errors import DamagedError, TransientError
 from tandem.sink.kafka.events import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
 from tandem.sink.kafka.lookup.leader_epochs import log_holds
@@ -29,6 +30,8 @@ _LOG = structlog.get_logger()
 _HELD = "held back"
 _BROKERS = "brokers"
 _COMPARE_RETRY_S = 1.0
+_UNSAID = "not compared"
+_UNSAID_PATIENCE_S = 60.0
 
 
 class TailReader:
@@ -49,6 +52,7 @@ class TailReader:
         self._skip_at = 0.0
         self._epoch_unknown: set[TopicPartition] = set()
         self._doubtful: dict[TopicPartition, bool] = {}
+        self._unsaid_since: dict[TopicPartition, float] = {}
         self._compare_at = 0.0
         self.moved: list[tuple[TopicPartition, int, int]] = []
 
@@ -74,7 +78,7 @@ class TailReader:
         self._retry_at.pop(tp, None)
         self._empty.pop(tp, None)
         self._epoch_unknown.discard(tp)
-        self._doubtful.pop(tp, None)
+        self._forget_doubt(tp)
         self._held.forget(tp)
         self._deferred.forget(tp)
         self._context.reads_on(tp, tail=True)
@@ -171,12 +175,34 @@ class TailReader:
             _LOG.warning("cannot compare logs with what was read, trying again", error=error)
             return
         for tp, rewritten in found.items():
-            del self._doubtful[tp]
-            if rewritten is None:
-                self._source.seek(tp, progress_of[tp].offset, progress_of[tp].epoch)
-            else:
-                self._freeze(progress_of[tp], rewritten.reason, cut_at=rewritten.cut_at)
-        self._compare_at = clock.now() + _COMPARE_RETRY_S if len(found) < len(wanted) else 0.0
+            self._forget_doubt(tp)
+            progress = progress_of[tp]
+            if rewritten is not None and rewritten.appeared is None:
+                self._freeze(progress, rewritten.reason, cut_at=rewritten.cut_at)
+                continue
+            if rewritten is not None:
+                self._lose_all(progress, rewritten.reason, rewritten.appeared)
+            self._source.seek(tp, progress.offset, progress.epoch)
+        unsaid = wanted.keys() - found.keys()
+        for tp in unsaid:
+            self._report_unsaid(tp, wanted[tp].offset)
+        self._compare_at = clock.now() + _COMPARE_RETRY_S if unsaid else 0.0
+
+    def _report_unsaid(self, tp: TopicPartition, offset: int) -> None:
+        """Report a log of which nobody has told for a while what it holds, so that nothing is read of it."""
+        now = clock.now()
+        if now - self._unsaid_since.setdefault(tp, now) >= _UNSAID_PATIENCE_S:
+            self._context.report_trouble(
+                (_UNSAID, tp),
+                f"{tp.topic}-{tp.partition}: its leader was away, and since {_UNSAID_PATIENCE_S:.0f} s nothing tells "
+                f"whether it still has what was read up to {offset}; nothing is read of it before. Find out whether it "
+                "has a leader, and whether an open transaction holds it back (kafka-transactions.sh find-hanging)",
+            )
+
+    def _forget_doubt(self, tp: TopicPartition) -> None:
+        self._doubtful.pop(tp, None)
+        if self._unsaid_since.pop(tp, None) is not None:
+            self._context.clear_trouble((_UNSAID, tp))
 
     def _skip(self) -> None:
         """Advance to log ends below which no record is left: compaction removed them, with the epochs of their batches.
@@ -331,6 +357,15 @@ class TailReader:
             topic=progress.topic,
             partition=progress.key.partition,
             why=progress.lost,
+        )
+
+    def _lose_all(self, progress: PartitionProgress, why: str, appeared: RecordHash | None) -> None:
+        progress.lose_all(why, self._context.record_keys.of(appeared))
+        _LOG.error(
+            "records that were never read are in the log, another generation is needed",
+            topic=progress.topic,
+            partition=progress.key.partition,
+            why=why,
         )
 
     def _retry(self) -> None:

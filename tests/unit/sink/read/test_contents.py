@@ -10,12 +10,13 @@ from types import SimpleNamespace
 from uuid import UUID
 
 import pytest
+from structlog.testing import capture_logs
 from support.backups.build_backup import PAIR, Backup, TopicSpec, records
 from support.backups.chains import OPENING, guarded, key
 from support.pipeline.doubles import Event, MemoryStore, ScriptedSource, StandInCluster
 from support.pipeline.pipelines import T0, Bench, Log, through
 from support.pipeline.waiting import until
-from support.records.strategies import TRANSACTIONAL, batch
+from support.records.strategies import TRANSACTIONAL, batch, marker
 
 from tandem.backup_avro.chain.entries import Clearing, EntryKind, RecordHash, Taint
 from tandem.backup_avro.documents.release import Release
@@ -279,11 +280,32 @@ def test_a_log_that_had_no_record_and_has_one_now_is_another(bench: Bench, kind:
     with bench.log.lock:
         bench.log.set_back(3, *range(3, 20))
         bench.log.faults.append(fault(kind))
-    state = bench.until(lambda state: key() in state.taints)
-    assert "a record at offset 11 where none was found" in state.taints[key()].reason
-    assert state.taints[key()].cut_at == -1
-    time.sleep(0.3)
-    assert bench.stored(bench.chain()) == []
+    state = bench.until(lambda state: key() in state.taints and through(20)(state))
+    taint = state.taints[key()]
+    assert (taint.offset, taint.cut_at) == (0, None), "nothing is sound, and there is nothing to keep"
+    assert "a record at offset 3, where none was found" in taint.reason
+    assert bench.stored(state) == list(range(12, 20)), "it is read on: there is nothing that it could be mixed with"
+    with bench.log.lock:
+        bench.log.set_back(15, *range(15, 24), value=b"a third")
+        bench.log.faults.append(fault(kind))
+    state = bench.until(lambda state: state.taints[key()].cut_at is not None)
+    assert state.taints[key()].cut_at == 4, "it is known by its records from then on, beside the one that appeared"
+
+
+def test_what_was_never_read_is_told_once(bench: Bench) -> None:
+    """No other record has to come for the log to be known by the one that has appeared."""
+    read_nothing(bench)
+    with bench.log.lock:
+        bench.log.set_back(3, *range(3, 12))
+        bench.log.faults.append(fault(FaultKind.LEADER_LOST))
+    known = bench.until(lambda state: key() in state.taints).positions[key()].hashes
+    assert known == (bench.log.hashes[3],)
+    with capture_logs() as lines:
+        with bench.log.lock:
+            bench.log.faults.append(fault(FaultKind.LEADER_LOST))
+            bench.log.append(*range(12, 14))
+        bench.until(through(14))
+    assert not [line for line in lines if line["log_level"] == "error"]
 
 
 def test_a_log_that_had_no_record_and_has_none_is_read_on_from(bench: Bench) -> None:
@@ -299,6 +321,26 @@ def test_a_log_that_had_no_record_and_has_none_is_read_on_from(bench: Bench) -> 
     assert bench.stored(state) == [15, 16, 17]
 
 
+def test_a_log_of_which_nobody_tells_for_long_is_named(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where an open transaction reaches below the position: nothing is read of it meanwhile."""
+    monkeypatch.setattr("tandem.sink.read.tail._COMPARE_RETRY_S", 0.02)
+    monkeypatch.setattr("tandem.sink.read.tail._UNSAID_PATIENCE_S", 0.2)
+    read_nothing(bench)
+    tail = bench.log.sources[0]
+    ask = tail.record_hashes
+    tail.record_hashes = lambda _: {}  # type: ignore[method-assign]  # the brokers of this test
+    with bench.log.lock:
+        bench.log.append(*range(12, 15))
+        bench.log.faults.append(fault(FaultKind.LEADER_LOST))
+    until(lambda: bench.started[0].report().trouble)
+    (told,) = bench.started[0].report().trouble
+    assert told.startswith("t-0: its leader was away, and ")
+    assert bench.chain().positions[key()].offset == 12
+    tail.record_hashes = ask  # type: ignore[method-assign]
+    assert bench.stored(bench.until(through(15))) == [12, 13, 14]
+    assert not bench.started[0].report().trouble
+
+
 @pytest.mark.parametrize("set_back", [True, False])
 def test_another_life_knows_that_a_log_had_no_record(bench: Bench, set_back: bool) -> None:
     """Else it would take the first record that it finds for one that was read."""
@@ -311,7 +353,7 @@ def test_another_life_knows_that_a_log_had_no_record(bench: Bench, set_back: boo
         bench.log.append(*range(12, 20))
     bench.again()
     if set_back:
-        assert "where none was found" in bench.until(lambda state: key() in state.taints).taints[key()].reason
+        assert ", where none was found" in bench.until(lambda state: key() in state.taints).taints[key()].reason
     else:
         state = bench.until(through(20))
         assert not state.taints
@@ -402,32 +444,46 @@ def test_what_a_comparison_shows() -> None:
     assert "from an unknown offset on" in RewrittenRecord(offset=9, cut_at=-1).reason
 
 
-def in_an_empty_log(*there: int, start: int = 0, leader: int = 1) -> dict[TopicPartition, RewrittenRecord | None]:
-    """Compare a log that has records at these offsets with one that had none below 10 when it was read."""
-    source = ScriptedSource(
-        ends={T0: (20, 3)},
-        answer=lambda _: [],
-        starts={T0: (start, 0)},
-        leader={T0: leader},
-        hashes={T0: {one.offset: one for one in hashes(*there)}},
-    )
-    return log_identity.compare(source, {T0: ReadPosition(topic_id="t", offset=10, epoch=3, hashes=(), empty=True)})
+def in_an_empty_log(answer: dict[TopicPartition, RecordHash | None] | Exception) -> RewrittenRecord | None:
+    """Compare a log that had no record below 10 when it was read, beside one that is known by a record."""
+    other, known = TopicPartition("u", 0), hashes(9)[0]
+    source = ScriptedSource(ends={T0: (20, 3), other: (20, 3)}, answer=lambda _: [], hashes={other: {9: known}})
+    ask = source.record_hashes
+
+    def asked(places: Mapping[TopicPartition, LogPlace]) -> dict[TopicPartition, RecordHash | None]:
+        if T0 not in places:
+            return ask(places)
+        assert places == {T0: LogPlace("t", 0, 10, readable=True)}
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    source.record_hashes = asked  # type: ignore[method-assign]  # the brokers of this test
+    read = {
+        T0: ReadPosition(topic_id="t", offset=10, epoch=3, hashes=(), empty=True),
+        other: ReadPosition(topic_id="u", offset=10, epoch=3, hashes=(known,)),
+    }
+    found = log_identity.compare(source, read)
+    assert found.pop(other, "no answer") is None
+    return found[T0]
 
 
 def test_any_record_is_another_where_a_log_had_none() -> None:
-    """Below the position: what lies above came later. The look-ups end at the start that the log has now."""
-    found = in_an_empty_log(6)
-    assert found == {T0: RewrittenRecord(offset=6, cut_at=-1, appeared=True)}
-    assert found[T0]
-    assert found[T0].reason == (
-        "the log has a record at offset 6 where none was found when it was read: its brokers were put back to an "
-        "older state from an unknown offset on, and it was written again"
-    )
-    assert in_an_empty_log(10, 11) == {T0: None}
-    assert in_an_empty_log(7, start=7) == {T0: RewrittenRecord(offset=7, cut_at=-1, appeared=True)}
-    assert in_an_empty_log(6, start=7) == {T0: None}
-    assert in_an_empty_log(6, start=10) == {T0: None}, "all that was read was deleted since"
-    assert in_an_empty_log(6, leader=-1) == {}, "nobody tells"
+    """Below the position: what lies above came later."""
+    (there,) = hashes(6)
+    found = in_an_empty_log({T0: there})
+    assert found == RewrittenRecord(offset=6, cut_at=-1, appeared=there)
+    assert found.reason.startswith("the log has a record at offset 6, where none was found when it was read: ")
+    assert in_an_empty_log({T0: None}) is None
+
+
+@pytest.mark.parametrize("answer", [{}, ClusterTransientError("no answer", code="TDM-X001", remedy="wait")])
+def test_an_empty_log_of_which_nothing_is_told_holds_no_other_one_up(
+    answer: dict[TopicPartition, RecordHash | None] | Exception,
+) -> None:
+    """It is left out."""
+    with pytest.raises(KeyError):
+        in_an_empty_log(answer)
 
 
 def test_another_record_below_proves_nothing() -> None:
@@ -712,6 +768,25 @@ def test_no_checkpoint_holds_what_another_history_has() -> None:
     assert not world.prover().has_read_this(state, [world.key])
 
 
+def test_a_copy_without_records_covers_nothing_once_its_log_has_some() -> None:
+    """All had expired when it was read; the volumes brought them back, and its holder has not noticed yet."""
+    world = World(second=8)
+    empty = Backup.claim(world.store, topics=[world.spec], instance="c", number=3)
+    empty.hashed = True
+    empty.commit([], ends={("t", 0): 15}, base_end={("t", 0): 15}, epoch=3)
+    empty.complete()
+    older, newer = world.one.writer.state, empty.writer.state
+    world.source.ends[T0] = (20, 3)
+    world.has(world.hash_of(world.one))
+    assert world.prover().has_read_this(older, [world.key])
+    assert not world.prover().has_read_this(newer, [world.key])
+    with pytest.raises(NotProvenError, match="where none was found when it was read"):
+        world.prover().rewritten(older, newer, [world.key])
+    assert world.prover().rewritten(newer, older, [world.key]) == (), "it has nothing that could be cut off"
+    world.there.clear()
+    assert world.prover().rewritten(older, newer, [world.key]) == ()
+
+
 # --- looking a record up ----------------------------------------------------------------------------------------------
 
 
@@ -811,29 +886,72 @@ def test_ever_more_is_asked_for() -> None:
     assert asked.found == {T0: None}, "nothing is there"
 
 
+def aborted_batch(offset: int, *, codec: str = "none") -> bytes:
+    """A batch of a transaction of producer 7."""
+    return batch([record(offset)], leader_epoch=3, producer_id=7, attributes=TRANSACTIONAL, codec=codec)
+
+
 @pytest.mark.parametrize("read_committed", [True, False])
-def test_a_readable_record_is_one_that_a_reader_is_given(read_committed: bool) -> None:
+def test_a_readable_record_is_one_that_a_reader_is_given(*, read_committed: bool) -> None:
     """Not one of an aborted transaction, and nothing is known while an open one may still have any."""
-    data = batch([record(5)], leader_epoch=3, producer_id=7, attributes=TRANSACTIONAL)
     at = LogPlace(TEXT_ID, 5, 8, readable=True)
     asked = RecordLookup({T0: at}, read_committed=read_committed)
     (request,) = asked.requests([(T0, 3)], VIEWS)
     assert request.isolation_level == int(read_committed)
-    problem = asked.process_response(T0, part(data, stable=7, aborted=[(7, 5)]))
+    problem = asked.process_response(T0, part(aborted_batch(5), stable=7, aborted=[(7, 5)]))
     if not read_committed:
         assert (problem, asked.found[T0] and asked.found[T0].offset) == (None, 5)
         return
     assert problem is not None
     assert "from 7 on" in problem
     assert asked.left == [T0]
+    data = aborted_batch(5) + marker(6, 7, 0) + batch([record(7)], leader_epoch=3)
     assert asked.process_response(T0, part(data, stable=8, aborted=[(7, 5)])) is None
-    assert asked.found == {T0: None}
-    committed = RecordLookup({T0: at}, read_committed=True)
-    assert committed.process_response(T0, part(data, stable=8)) is None
-    assert (one := committed.found[T0])
-    assert one.offset == 5
+    assert (one := asked.found[T0])
+    assert one.offset == 7
     (plain,) = looked_up(5, 8).requests([(T0, 3)], VIEWS)
     assert plain.isolation_level == 0
+
+
+def test_a_readable_record_is_searched_for_behind_all_others() -> None:
+    """A compacted log of transactions has markers in nearly all places."""
+    asked = RecordLookup({T0: LogPlace(TEXT_ID, 0, 9, readable=True)}, starts={T0: 4})
+    sent = []
+    for data in (
+        aborted_batch(4) + marker(5, 7, 0),
+        marker(6, 7, 0) + marker(7, 7, 0),
+        batch([record(8)], leader_epoch=3),
+    ):
+        assert asked.left == [T0]
+        (request,) = asked.requests([(T0, 3)], VIEWS)
+        sent.append(request.topics[0].partitions[0].fetch_offset)
+        assert asked.process_response(T0, part(data, aborted=[(7, 4)])) is None
+        assert asked.take_progress() is (asked.left == [T0])
+        assert not asked.take_progress()
+    assert sent == [4, 6, 8]
+    assert (one := asked.found[T0])
+    assert one.offset == 8
+
+
+@pytest.mark.parametrize(
+    ("start", "answers", "found"),
+    [
+        pytest.param(9, [], True, id="all that was read was deleted since"),
+        pytest.param(0, [part(batch([record(9)], leader_epoch=3))], True, id="what comes is above"),
+        pytest.param(0, [part(marker(7, 7, 0)), part(batch([record(9)], leader_epoch=3))], True, id="a marker first"),
+        pytest.param(0, [part(b"")] * len(SIZES), True, id="nothing comes, however much is asked for"),
+        pytest.param(0, [part(batch([record(5)], leader_epoch=3)[:-1] + b"?")], True, id="damaged"),
+        pytest.param(0, [part(b"", stable=-1, high=9)] * len(SIZES), True, id="no last stable offset is told"),
+        pytest.param(0, [part(b"", stable=-1, high=8)], False, id="the leader does not know its end yet"),
+        pytest.param(0, [part(b"", error=ErrorCode.OFFSET_OUT_OF_RANGE)], False, id="the start has moved meanwhile"),
+    ],
+)
+def test_where_no_readable_record_is_found(start: int, answers: list[SimpleNamespace], *, found: bool) -> None:
+    """None is an answer; where it is none, it is asked again."""
+    asked = RecordLookup({T0: LogPlace(TEXT_ID, 0, 9, readable=True)}, starts={T0: start})
+    problems = [asked.process_response(T0, answer) for answer in answers]
+    assert asked.found == ({T0: None} if found else {})
+    assert any(problems) is not found
 
 
 def test_another_life_of_the_topic_is_not_looked_at() -> None:

@@ -228,11 +228,21 @@ class LogLookups:
 
         Raises as `leaders`.
         """
-        asked = RecordLookup(places, read_committed=self._read_committed)
+        readable = [tp for tp, place in places.items() if place.readable]
+        starts = await self.offsets(readable, requests.EARLIEST, deadline, missing)
+        asked = RecordLookup(
+            {tp: place for tp, place in places.items() if not place.readable or tp in starts},
+            starts={tp: start for tp, (start, _) in starts.items()},
+            read_committed=self._read_committed,
+        )
         why: dict[TopicPartition, str] = {}
         tries = 0
         while left := asked.left:
-            if tries:
+            if asked.take_progress():
+                tries -= 1
+                if clock.now() >= deadline:
+                    raise self.timed_out()
+            elif tries:
                 if self._goes_on_without(left, tries - len(SIZES), why, missing):
                     break
                 await self._pause(deadline)

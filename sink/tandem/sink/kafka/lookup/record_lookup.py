@@ -11,6 +11,7 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import islice
+from types import MappingProxyType
 from typing import Any, Final
 
 from tandem.backup_avro.chain.entries import RecordHash
@@ -28,13 +29,26 @@ _BATCH_HEAD: Final = struct.Struct(">qi")
 
 
 class RecordLookup:
-    """The places to look up, and the records found so far. `read_committed` is the isolation of readable places."""
+    """The places to look up, and the records found so far.
 
-    def __init__(self, places: Mapping[TopicPartition, LogPlace], *, read_committed: bool) -> None:
+    `starts` are the log starts of the partitions with readable places, and `read_committed` is their isolation level.
+    """
+
+    def __init__(
+        self,
+        places: Mapping[TopicPartition, LogPlace],
+        *,
+        starts: Mapping[TopicPartition, int] = MappingProxyType({}),
+        read_committed: bool = True,
+    ) -> None:
         self._places = places
         self._read_committed = read_committed
+        self._next = {tp: max(place.offset, starts.get(tp, 0)) for tp, place in places.items()}
         self._size = dict.fromkeys(places, 0)
-        self.found: dict[TopicPartition, RecordHash | None] = {}
+        self._advanced = False
+        self.found: dict[TopicPartition, RecordHash | None] = {
+            tp: None for tp, place in places.items() if place.readable and self._next[tp] >= place.until
+        }
 
     @property
     def left(self) -> list[TopicPartition]:
@@ -54,7 +68,7 @@ class RecordLookup:
             ask = PartitionRequest(
                 partition=tp.partition,
                 current_leader_epoch=epoch,
-                fetch_offset=self._places[tp].offset,
+                fetch_offset=self._next[tp],
                 last_fetched_epoch=-1,
                 partition_max_bytes=SIZES[self._size[tp]],
                 topic_id=views[tp.topic].topic_id,
@@ -70,21 +84,29 @@ class RecordLookup:
                     plan, max_wait_ms=0, max_bytes=_RESPONSE_BYTES, read_committed=read_committed
                 )
 
+    def take_progress(self) -> bool:
+        """Return whether a search has come further since the last call, so that it can go on at once."""
+        advanced, self._advanced = self._advanced, False
+        return advanced
+
     def process_response(self, tp: TopicPartition, data: Any) -> str | None:  # noqa: ANN401 - kafka-python has no types
         """Process a partition's part of a response; return the problem if the partition has to be requested again."""
-        if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+        place = self._places[tp]
+        if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and not place.readable:
             self.found[tp] = None
             return None
         if data.error_code != ErrorCode.NONE:
             return name_of(data.error_code)
-        if self._is_committed(tp) and data.last_stable_offset < self._places[tp].until:
-            return f"an open transaction, or a new leader, holds back what comes from {data.last_stable_offset} on"
+        # Brokers that know no last stable offset say -1.
+        stable = data.last_stable_offset if self._is_committed(tp) and data.last_stable_offset >= 0 else None
+        end = data.high_watermark if stable is None else stable
+        if place.readable and end < place.until:
+            return f"an open transaction, or a new leader, holds back what comes from {end} on"
         records = memoryview(data.records or b"")
         head = _BATCH_HEAD.size
-        if len(records) >= head and _BATCH_HEAD.unpack_from(records)[1] <= len(records) - head:
-            aborted = tuple((txn.producer_id, txn.first_offset) for txn in data.aborted_transactions or ())
-            self.found[tp] = self._decoded(tp, records, aborted)
-        elif data.high_watermark <= self._places[tp].offset or self._size[tp] + 1 == len(SIZES):
+        if len(records) >= head and (size := head + _BATCH_HEAD.unpack_from(records)[1]) <= len(records):
+            self._read(tp, records if place.readable else records[:size], data)
+        elif data.high_watermark <= self._next[tp] or self._size[tp] + 1 == len(SIZES):
             self.found[tp] = None
         else:
             self._size[tp] += 1
@@ -93,24 +115,32 @@ class RecordLookup:
     def _is_committed(self, tp: TopicPartition) -> bool:
         return self._read_committed and self._places[tp].readable
 
-    def _decoded(
-        self, tp: TopicPartition, records: memoryview, aborted: tuple[tuple[int, int], ...]
-    ) -> RecordHash | None:
-        """Return the last record below `until` in the first batch; None if it has none, or is damaged."""
-        size = _BATCH_HEAD.size + _BATCH_HEAD.unpack_from(records)[1]
+    def _read(self, tp: TopicPartition, records: memoryview, data: Any) -> None:  # noqa: ANN401
+        """Look for the last record below `until`; None if there is none, or what is there is damaged.
+
+        The search of a readable place goes on behind what has none.
+        """
+        place = self._places[tp]
         try:
             result = self._transcoder.transcode(
-                bytes(records[:size]),
+                bytes(records),
                 topic=tp.topic,
                 partition=tp.partition,
-                start=0,
-                until=self._places[tp].until,
-                aborted=aborted,
+                start=self._next[tp] if place.readable else 0,
+                until=place.until,
+                aborted=tuple((txn.producer_id, txn.first_offset) for txn in data.aborted_transactions or ()),
                 read_committed=self._is_committed(tp),
             )
         except DamagedError:
-            return None
-        return last_record(result.segments)
+            self.found[tp] = None
+            return
+        record = last_record(result.segments)
+        if record is None and place.readable and self._next[tp] < result.next_offset < place.until:
+            self._next[tp] = result.next_offset
+            self._size[tp] = max(self._size[tp], 1)
+            self._advanced = True
+        else:
+            self.found[tp] = record
 
     @cached_property
     def _transcoder(self) -> Any:  # noqa: ANN401

@@ -166,6 +166,15 @@ class PartitionProgress:
         if record is not None and record.offset > self.known_to:
             self.known = kept_hashes(self.known, record)
 
+    def lose_all(self, why: str, appeared: RecordHash | None) -> None:
+        """Record that the log has records below `offset` that were not read, though it was read to there.
+
+        Nothing is sound any more. What comes from `offset` on is read on, as there is nothing that it could be mixed
+        with; the log is recognized by the record that has appeared.
+        """
+        self.lost, self._proven = why, False
+        self.add_scanned(appeared)
+
     def freeze(self, why: str, *, cut_at: int) -> None:
         """Stop reading: from `cut_at` on (-1: not known) the log no longer holds the records that were read."""
         self.frozen = True
