@@ -225,14 +225,14 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="contents: what an open transaction may still commit is taken for no record",
         file="sink/tandem/sink/kafka/lookup/record_lookup.py",
-        old="if place.readable and end < place.until:",
-        new="if place.readable and end < 0:",
+        old="if record is None and end < until:",
+        new="if record is None and end < 0:",
     ),
     Mistake(
         name="contents: a record behind the first markers is not searched for",
         file="sink/tandem/sink/kafka/lookup/record_lookup.py",
-        old="if record is None and place.readable and self._next[tp]",
-        new="if record is None and place.readable and place.until < self._next[tp]",
+        old="if record is None and self._next[tp]",
+        new="if record is None and until < self._next[tp]",
     ),
     Mistake(
         name="contents: what lies below the position and was never read is sound",

@@ -229,11 +229,11 @@ class Source:
                 continue
             there = log.replicas[log.leader].records
             if place.readable:
-                if log.told < place.until:
-                    continue
-                within = range(max(place.offset, log.start), place.until)
+                within = range(max(place.offset, log.start), min(place.until, log.told))
                 records = (there[offset] for offset in within if offset in there)
                 record = next((one for one in records if not one.control and one.txn not in log.aborted), None)
+                if record is None and log.told < place.until:
+                    continue
             else:
                 within = range(place.offset, min(place.until, log.end)) if log.start <= place.offset else range(0)
                 record = next((there[offset] for offset in within if offset in there), None)

@@ -160,11 +160,12 @@ class TailReader:
         """
         if clock.now() < self._compare_at:
             return
+        for tp in [tp for tp in self._doubtful if self._context.progress_of[tp].frozen]:
+            self._forget_doubt(tp)
         progress_of = {tp: self._context.progress_of[tp] for tp, answered in self._doubtful.items() if answered}
         wanted = {
             tp: log_identity.ReadPosition.of(progress.key, progress.position(), empty=progress.found_empty)
             for tp, progress in progress_of.items()
-            if not progress.frozen
         }
         if not wanted:
             return

@@ -898,19 +898,30 @@ def test_a_readable_record_is_one_that_a_reader_is_given(*, read_committed: bool
     asked = RecordLookup({T0: at}, read_committed=read_committed)
     (request,) = asked.requests([(T0, 3)], VIEWS)
     assert request.isolation_level == int(read_committed)
-    problem = asked.process_response(T0, part(aborted_batch(5), stable=7, aborted=[(7, 5)]))
+    assert asked.process_response(T0, part(aborted_batch(5), stable=7, aborted=[(7, 5)])) is None
     if not read_committed:
-        assert (problem, asked.found[T0] and asked.found[T0].offset) == (None, 5)
+        assert (one := asked.found[T0])
+        assert one.offset == 5
         return
+    problem = [asked.process_response(T0, part(b"", stable=7)) for _ in SIZES][-1]
     assert problem is not None
     assert "from 7 on" in problem
     assert asked.left == [T0]
-    data = aborted_batch(5) + marker(6, 7, 0) + batch([record(7)], leader_epoch=3)
-    assert asked.process_response(T0, part(data, stable=8, aborted=[(7, 5)])) is None
+    assert asked.process_response(T0, part(marker(6, 7, 0) + batch([record(7)], leader_epoch=3), stable=8)) is None
     assert (one := asked.found[T0])
     assert one.offset == 7
     (plain,) = looked_up(5, 8).requests([(T0, 3)], VIEWS)
     assert plain.isolation_level == 0
+
+
+def test_a_record_is_found_though_others_are_held_back_or_damaged() -> None:
+    """What is there is proof, whatever else is there."""
+    data = batch([record(5)], leader_epoch=3)
+    for answer in (part(data, stable=6), part(data + data[:-1] + b"?", stable=8)):
+        asked = looked_up(0, 8, readable=True)
+        assert asked.process_response(T0, answer) is None
+        assert (one := asked.found[T0])
+        assert one.offset == 5
 
 
 def test_a_readable_record_is_searched_for_behind_all_others() -> None:
@@ -940,9 +951,9 @@ def test_a_readable_record_is_searched_for_behind_all_others() -> None:
         pytest.param(0, [part(batch([record(9)], leader_epoch=3))], True, id="what comes is above"),
         pytest.param(0, [part(marker(7, 7, 0)), part(batch([record(9)], leader_epoch=3))], True, id="a marker first"),
         pytest.param(0, [part(b"")] * len(SIZES), True, id="nothing comes, however much is asked for"),
-        pytest.param(0, [part(batch([record(5)], leader_epoch=3)[:-1] + b"?")], True, id="damaged"),
+        pytest.param(0, [part(batch([record(5)], leader_epoch=3)[:-1] + b"?")], False, id="damaged"),
         pytest.param(0, [part(b"", stable=-1, high=9)] * len(SIZES), True, id="no last stable offset is told"),
-        pytest.param(0, [part(b"", stable=-1, high=8)], False, id="the leader does not know its end yet"),
+        pytest.param(0, [part(b"", stable=-1, high=8)] * len(SIZES), False, id="the leader does not know its end yet"),
         pytest.param(0, [part(b"", error=ErrorCode.OFFSET_OUT_OF_RANGE)], False, id="the start has moved meanwhile"),
     ],
 )

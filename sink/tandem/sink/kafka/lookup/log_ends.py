@@ -241,7 +241,8 @@ class LogLookups:
             if asked.take_progress():
                 tries -= 1
                 if clock.now() >= deadline:
-                    raise self.timed_out()
+                    missing.update(dict.fromkeys(left, "its log is not searched through in time"))
+                    break
             elif tries:
                 if self._goes_on_without(left, tries - len(SIZES), why, missing):
                     break

@@ -22,6 +22,7 @@ from tandem.sink.kafka.wire import requests, topic_ids
 from tandem.sink.kafka.wire.sessions import FetchPlan, PartitionRequest
 from tandem.sink.transcode.content_hash import last_record
 from tandem.sink.transcode.implementation_choice import best_transcoder
+from tandem.sink.transcode.transcoder_result import Transcoded, Transcoder
 
 SIZES: Final = (16 << 10, 512 << 10, 16 << 20)
 _RESPONSE_BYTES: Final = 16 << 20
@@ -97,32 +98,49 @@ class RecordLookup:
             return None
         if data.error_code != ErrorCode.NONE:
             return name_of(data.error_code)
+        records = memoryview(data.records or b"")
+        head = _BATCH_HEAD.size
+        first = head + _BATCH_HEAD.unpack_from(records)[1] if len(records) >= head else 0
+        if not 0 < first <= len(records):
+            if data.high_watermark > self._next[tp] and self._size[tp] + 1 < len(SIZES):
+                self._size[tp] += 1
+                return None
+            first, records = 0, memoryview(b"")
+        if place.readable:
+            return self._search(tp, records, first, data)
+        read = self._transcoded(tp, records[:first], data)
+        self.found[tp] = None if read is None else last_record(read.segments)
+        return None
+
+    def _search(self, tp: TopicPartition, records: memoryview, first: int, data: Any) -> str | None:  # noqa: ANN401
+        """Search an answer, whose first batch has `first` bytes, and go on behind it; return as `process_response`."""
+        # A damaged batch must not hide the record of one before it.
+        read = self._transcoded(tp, records, data) or self._transcoded(tp, records[:first], data)
+        if read is None:
+            return f"the record batch at offset {self._next[tp]} is damaged"
+        record = last_record(read.segments)
+        until = self._places[tp].until
+        if record is None and self._next[tp] < read.next_offset < until:
+            self._next[tp] = read.next_offset
+            self._size[tp] = max(self._size[tp], 1)
+            self._advanced = True
+            return None
         # Brokers that know no last stable offset say -1.
         stable = data.last_stable_offset if self._is_committed(tp) and data.last_stable_offset >= 0 else None
         end = data.high_watermark if stable is None else stable
-        if place.readable and end < place.until:
+        if record is None and end < until:
             return f"an open transaction, or a new leader, holds back what comes from {end} on"
-        records = memoryview(data.records or b"")
-        head = _BATCH_HEAD.size
-        if len(records) >= head and (size := head + _BATCH_HEAD.unpack_from(records)[1]) <= len(records):
-            self._read(tp, records if place.readable else records[:size], data)
-        elif data.high_watermark <= self._next[tp] or self._size[tp] + 1 == len(SIZES):
-            self.found[tp] = None
-        else:
-            self._size[tp] += 1
+        self.found[tp] = record
         return None
 
     def _is_committed(self, tp: TopicPartition) -> bool:
         return self._read_committed and self._places[tp].readable
 
-    def _read(self, tp: TopicPartition, records: memoryview, data: Any) -> None:  # noqa: ANN401
-        """Look for the last record below `until`; None if there is none, or what is there is damaged.
-
-        The search of a readable place goes on behind what has none.
-        """
+    def _transcoded(self, tp: TopicPartition, records: memoryview, data: Any) -> Transcoded | None:  # noqa: ANN401
+        """Return what batches hold below `until`, None if one is damaged."""
         place = self._places[tp]
         try:
-            result = self._transcoder.transcode(
+            return self._transcoder.transcode(
                 bytes(records),
                 topic=tp.topic,
                 partition=tp.partition,
@@ -132,16 +150,8 @@ class RecordLookup:
                 read_committed=self._is_committed(tp),
             )
         except DamagedError:
-            self.found[tp] = None
-            return
-        record = last_record(result.segments)
-        if record is None and place.readable and self._next[tp] < result.next_offset < place.until:
-            self._next[tp] = result.next_offset
-            self._size[tp] = max(self._size[tp], 1)
-            self._advanced = True
-        else:
-            self.found[tp] = record
+            return None
 
     @cached_property
-    def _transcoder(self) -> Any:  # noqa: ANN401
+    def _transcoder(self) -> Transcoder:
         return best_transcoder()
