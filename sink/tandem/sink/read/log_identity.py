@@ -11,7 +11,7 @@ Pure but for `FetchSource`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Self
 
 import structlog
@@ -106,7 +106,8 @@ def compare(
                     found[tp] = RewrittenRecord(offset=differing[tp], cut_at=one.offset + 1 if same else -1)
                 elif tp in there:
                     found[tp] = None
-    return found | _elected(source, wanted, {tp: one for tp, one in found.items() if one is not None})
+    cut = {tp: one for tp, one in found.items() if one is not None and one.appeared is None}
+    return found | _elected(source, wanted, cut)
 
 
 def _appeared(
@@ -135,7 +136,7 @@ def _elected(
     asked = {tp: wanted[tp].epoch for tp in found if wanted[tp].epoch >= 0}
     ends = source.epoch_ends(asked) if asked else {}
     return {
-        tp: replace(found[tp], cut_at=end, elected=True)
+        tp: RewrittenRecord(offset=found[tp].offset, cut_at=end, elected=True)
         for tp, (epoch, end) in ends.items()
         if not log_holds(epoch, end, of_epoch=asked[tp], offset=wanted[tp].offset)
         and found[tp].cut_at <= end <= found[tp].offset

@@ -172,9 +172,8 @@ class TailReader:
         try:
             found = log_identity.compare(self._source, wanted, self._context.record_keys)
         except TransientError as error:
-            self._compare_at = clock.now() + _COMPARE_RETRY_S
+            found = {}
             _LOG.warning("cannot compare logs with what was read, trying again", error=error)
-            return
         for tp, rewritten in found.items():
             self._forget_doubt(tp)
             progress = progress_of[tp]
@@ -182,7 +181,7 @@ class TailReader:
                 self._freeze(progress, rewritten.reason, cut_at=rewritten.cut_at)
                 continue
             if rewritten is not None:
-                self._lose_all(progress, rewritten.reason, rewritten.appeared)
+                self._record_unread(progress, rewritten.reason, rewritten.appeared)
             self._source.seek(tp, progress.offset, progress.epoch)
         unsaid = wanted.keys() - found.keys()
         for tp in unsaid:
@@ -360,8 +359,8 @@ class TailReader:
             why=progress.lost,
         )
 
-    def _lose_all(self, progress: PartitionProgress, why: str, appeared: RecordHash | None) -> None:
-        progress.lose_all(why, self._context.record_keys.of(appeared))
+    def _record_unread(self, progress: PartitionProgress, why: str, appeared: RecordHash | None) -> None:
+        progress.record_unread(why, self._context.record_keys.of(appeared))
         _LOG.error(
             "records that were never read are in the log, another generation is needed",
             topic=progress.topic,

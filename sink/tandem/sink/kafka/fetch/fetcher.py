@@ -238,8 +238,9 @@ class RawFetcher:
         """Return the records that the leaders have at these places, without partitions that no leader answers for.
 
         The record is the last one below `until` in the first record batch that ends at or above the offset, aborted or
-        not; None if that batch has none, or can't be decoded. At a `readable` place it is of the first batch that has a
-        readable one; a place that reaches beyond the last stable offset has no answer. Raises as `bounds`.
+        not; None if that batch has none, or can't be decoded. At a `readable` place all batches are searched for one
+        that a reader is given; without one there is no answer while the last stable offset is below `until`. Raises as
+        `bounds`.
         """
         missing: dict[TopicPartition, str] = {}
         return self._run(

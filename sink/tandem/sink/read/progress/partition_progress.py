@@ -166,7 +166,7 @@ class PartitionProgress:
         if record is not None and record.offset > self.known_to:
             self.known = kept_hashes(self.known, record)
 
-    def lose_all(self, why: str, appeared: RecordHash | None) -> None:
+    def record_unread(self, why: str, appeared: RecordHash | None) -> None:
         """Record that the log has records below `offset` that were not read, though it was read to there.
 
         Nothing is sound any more. What comes from `offset` on is read on, as there is nothing that it could be mixed
