@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 import pytest
 from confluent_kafka import Producer
@@ -56,12 +57,7 @@ def test_two_histories_of_one_epoch_are_not_mixed(
 ) -> None:
     """100 records are backed up and lost by the brokers, 200 others take their offsets: a new generation has these."""
     server = own_kafka()
-    pair = new_pair([topic_name], kafka=server, groups={"enabled": False}, peer={"timeout": "1s"})
-    admin = AdminClient({"bootstrap.servers": server.bootstrap})
-    for topic in (topic_name, pair.settings["coordination"]["topic"]):
-        admin.create_topics([NewTopic(topic, 1, 1, config=KEPT)])[topic].result(30)
-    write(server.bootstrap, topic_name, 100, "first")
-    _take_snapshot(server)
+    pair = _with_snapshot(server, new_pair, topic_name)
     a = pair.start("a")
     pair.wait("generation 1 is complete", lambda: pair.complete(1))
     write(server.bootstrap, topic_name, 100, "lost")
@@ -89,14 +85,9 @@ def test_a_log_without_records_is_known_by_having_none(
 ) -> None:
     """All records were deleted before the first claim; the volumes bring 100 of them back; 200 others follow."""
     server = own_kafka()
-    pair = new_pair([topic_name], kafka=server, groups={"enabled": False}, peer={"timeout": "1s"})
-    admin = AdminClient({"bootstrap.servers": server.bootstrap})
-    expiring = KEPT | {"cleanup.policy": "compact,delete", "retention.ms": "-1"}
-    for topic, config in ((topic_name, expiring), (pair.settings["coordination"]["topic"], KEPT)):
-        admin.create_topics([NewTopic(topic, 1, 1, config=config)])[topic].result(30)
-    write(server.bootstrap, topic_name, 100, "first")
-    _take_snapshot(server)
+    pair = _with_snapshot(server, new_pair, topic_name, {"cleanup.policy": "compact,delete", "retention.ms": "-1"})
     write(server.bootstrap, topic_name, 100, "gone")
+    admin = AdminClient({"bootstrap.servers": server.bootstrap})
     (deleted,) = admin.delete_records([KafkaTopicPartition(topic_name, 0, 200)]).values()
     deleted.result(30)
     a = pair.start("a")
@@ -115,10 +106,19 @@ def test_a_log_without_records_is_known_by_having_none(
     assert words(pair, 2, topic_name) == {b"first": 100, b"other": 200}
 
 
-def _take_snapshot(server: KafkaServer) -> None:
+def _with_snapshot(
+    server: KafkaServer, new_pair: PairMaker, topic_name: str, config: Mapping[str, str] = MappingProxyType({})
+) -> Pair:
+    """Create the topics, write 100 records and take a snapshot of the broker's volume. `config` is set on the topic."""
+    pair = new_pair([topic_name], kafka=server, groups={"enabled": False}, peer={"timeout": "1s"})
+    admin = AdminClient({"bootstrap.servers": server.bootstrap})
+    for topic, more in ((topic_name, config), (pair.settings["coordination"]["topic"], {})):
+        admin.create_topics([NewTopic(topic, 1, 1, config={**KEPT, **more})])[topic].result(30)
+    write(server.bootstrap, topic_name, 100, "first")
     server.stop()
     shutil.copytree(server.data, server.folder / "snapshot")
     server.start()
+    return pair
 
 
 def _set_back_under(instance: Instance, pair: Pair, server: KafkaServer, topic: str, *, away: bool) -> None:

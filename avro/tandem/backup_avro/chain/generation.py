@@ -278,8 +278,8 @@ class Generation:
 
     def found_empty(self, keys: Iterable[PartitionKey]) -> frozenset[PartitionKey]:
         """Return those of `keys` whose logs were read to their ends and had no record: no hash and no part is here."""
-        asked = {key: self.positions[key] for key in keys if key in self.positions}
-        empty = frozenset(key for key, position in asked.items() if position.base.complete and not position.hashes)
+        known = ((key, self.positions.get(key)) for key in keys)
+        empty = frozenset(key for key, at in known if at is not None and at.base.complete and not at.hashes)
         return empty and empty.difference(part.key for _, part in self.live_parts())
 
     def frozen_copy(self) -> Generation:

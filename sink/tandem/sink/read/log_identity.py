@@ -64,13 +64,13 @@ class RewrittenRecord:
     @property
     def reason(self) -> str:
         """The text of the event, as the reason of a taint."""
-        kept = f"from {self.cut_at} on" if self.cut_at >= 0 else "from an unknown offset on"
-        how = "an unclean election cut it" if self.elected else "its brokers were put back to an older state"
         if self.appeared is not None:
             return (
                 f"the log has a record at offset {self.offset}, where none was found when it was read: its brokers "
                 "were put back to an older state, or another replica leads that still has what others have removed"
             )
+        kept = f"from {self.cut_at} on" if self.cut_at >= 0 else "from an unknown offset on"
+        how = "an unclean election cut it" if self.elected else "its brokers were put back to an older state"
         return (
             f"the log has another record at offset {self.offset} than the one that was read: {how} {kept}, and it was "
             "written again"

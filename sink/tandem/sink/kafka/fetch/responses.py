@@ -160,7 +160,7 @@ class ResponseReader:
         part.told -= {FaultKind.TRANSIENT, FaultKind.UNAUTHORIZED, FaultKind.TOO_LARGE}
         records = data.records or b""
         high_watermark = data.high_watermark
-        stable = data.last_stable_offset if data.last_stable_offset >= 0 else high_watermark
+        stable = requests.stable_offset(data)
         end = stable if self._read_committed else high_watermark
         redirected = data.preferred_read_replica is not None and data.preferred_read_replica >= 0
         part.end, part.high_watermark = end, high_watermark
@@ -179,7 +179,7 @@ class ResponseReader:
                 last_stable_offset=stable,
                 log_start_offset=data.log_start_offset,
                 end_offset=end,
-                aborted=tuple((txn.producer_id, txn.first_offset) for txn in data.aborted_transactions or ()),
+                aborted=requests.aborted_transactions(data),
                 leader_id=broker.node,
                 leader_epoch=part.leader_epoch,
                 requested_at=requested_at,

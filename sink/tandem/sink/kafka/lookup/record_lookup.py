@@ -125,9 +125,7 @@ class RecordLookup:
             self._size[tp] = max(self._size[tp], 1)
             self._advanced = True
             return None
-        # Brokers that know no last stable offset say -1.
-        stable = data.last_stable_offset if self._is_committed(tp) and data.last_stable_offset >= 0 else None
-        end = data.high_watermark if stable is None else stable
+        end = requests.stable_offset(data) if self._is_committed(tp) else data.high_watermark
         if record is None and end < until:
             return f"an open transaction, or a new leader, holds back what comes from {end} on"
         self.found[tp] = record
@@ -146,7 +144,7 @@ class RecordLookup:
                 partition=tp.partition,
                 start=self._next[tp] if place.readable else 0,
                 until=place.until,
-                aborted=tuple((txn.producer_id, txn.first_offset) for txn in data.aborted_transactions or ()),
+                aborted=requests.aborted_transactions(data),
                 read_committed=self._is_committed(tp),
             )
         except DamagedError:

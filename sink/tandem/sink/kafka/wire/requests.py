@@ -77,6 +77,17 @@ def fetch_parts(response: Any, names: Mapping[UUID, str]) -> Iterator[tuple[Topi
             yield TopicPartition(name, part.partition_index), part
 
 
+def stable_offset(part: Any) -> int:  # noqa: ANN401
+    """Return the last stable offset in a partition's part of a fetch response; where it is not known, the watermark."""
+    stable: int = part.last_stable_offset
+    return stable if stable >= 0 else int(part.high_watermark)
+
+
+def aborted_transactions(part: Any) -> tuple[tuple[int, int], ...]:  # noqa: ANN401
+    """Return (producer id, first offset) of the aborted transactions in a partition's part of a fetch response."""
+    return tuple((txn.producer_id, txn.first_offset) for txn in part.aborted_transactions or ())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicView:
     """One topic in a metadata response. `partitions`: number -> (leader id or -1, leader epoch or -1)."""
