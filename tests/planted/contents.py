@@ -45,8 +45,8 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="contents: the log is not compared again before the older copy is cleared",
         file="controller/tandem/controller/instance/act.py",
-        old="            cut |= self._rewritten_covers(writer.state, asked - cut, generations, guarded)\n",
-        new="",
+        old="        found = set(self._rewritten_covers(mine, goes, generations, guarded))\n",
+        new="        found: set[PartitionKey] = set()\n",
     ),
     Mistake(
         name="contents: a generation whose log was cut nobody knows where covers an older copy",
@@ -69,13 +69,13 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="contents: what a person lets go of is asked about again, and cleared for nothing at each look",
         file="controller/tandem/controller/instance/act.py",
-        old=" or losses.found_lost(writer.state, key) is not None\n",
+        old=" or losses.found_lost(writer.state, key, guarded=True) is not None\n",
         new="\n",
     ),
     Mistake(
         name="contents: what a clearing found cut off can not be released",
         file="avro/tandem/backup_avro/selection/coverage.py",
-        old="    settled = found_lost(older, key)\n",
+        old="    settled = found_lost(older, key, guarded=guarded.has(key))\n",
         new="    settled = None\n",
     ),
     Mistake(
@@ -99,8 +99,44 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="contents: a sealed generation of another history is waited for",
         file="controller/tandem/controller/instance/act.py",
-        old="        found = [short for short in found if not states[short.generation].sealed]\n",
+        old="            if other.sealed or not above:\n",
+        new="            if not above:\n",
+    ),
+    Mistake(
+        name="contents: a copy of a topic that is gone goes by its offsets",
+        file="controller/tandem/controller/instance/act.py",
+        old="            kept |= self._unproven(writer.state, asked, generations, guarded)\n",
         new="",
+    ),
+    Mistake(
+        name="contents: any record at the last offset proves a copy of a topic that is gone",
+        file="avro/tandem/backup_avro/selection/one_history.py",
+        old="    return any(found == record for one",
+        new="    return any(found[0] == offset for one",
+    ),
+    Mistake(
+        name="contents: what can't be read of a copy counts as proven",
+        file="sink/tandem/sink/write/compare_copies.py",
+        old="            return False\n",
+        new="            return True\n",
+    ),
+    Mistake(
+        name="contents: a copy that nothing proves is tried to be cleared at each look",
+        file="avro/tandem/backup_avro/selection/losses.py",
+        old=" or (why == NOT_PROVEN_KEPT and not guarded)\n",
+        new="\n",
+    ),
+    Mistake(
+        name="contents: a topic that is guarded again is not asked about any more",
+        file="avro/tandem/backup_avro/selection/losses.py",
+        old=" or (why == NOT_PROVEN_KEPT and not guarded)\n",
+        new=" or why == NOT_PROVEN_KEPT\n",
+    ),
+    Mistake(
+        name="contents: the log is not asked for what the older copy has read before that is cleared",
+        file="controller/tandem/controller/instance/act.py",
+        old="        return found | self._prover.compare(mine, asked - mine.found_empty(asked)).keys()\n",
+        new="        return found\n",
     ),
     Mistake(
         name="contents: a sealed copy that no log's epoch can reach is named nowhere",

@@ -103,8 +103,8 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="vanished keys: vanished keys are covered at the next look",
         file=_LOSSES,
-        old=" or why.startswith(_VANISHED) else None",
-        new=" else None",
+        old=" or why.startswith(_VANISHED) or (why",
+        new=" or (why",
     ),
     Mistake(
         name="vanished keys: a restore leaves out what was kept, because a log start moved past it",

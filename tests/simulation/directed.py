@@ -638,6 +638,82 @@ def set_back_under_a_copy_of_nothing(seed: int) -> World:
     return world
 
 
+def topic_gone_before_anybody_asked(seed: int) -> World:
+    """The Active dies, volumes are set back, the other instance builds, the topic is recreated, the first is back."""
+    stage = Stage(seed, "busy", "idle", "quiet")
+    world = stage.world
+    world.start("a")
+    demand(stage.run(40, lambda: stage.complete("a")), "a never became Active")
+    stage.run(4)
+    world.crash(world.alive["a"].process)
+    stage.set_back("idle", 15, more=3)
+    world.start("b")
+    demand(stage.run(60, lambda: stage.complete("b")), "b never became Active")
+    was = stage.key("idle"), stage.key("quiet")
+    for name in ("idle", "quiet"):
+        world.cluster.delete(name)
+    world.cluster.create("idle", partitions=1, retention_s=_RETENTION_S)
+    world.start("a")
+    first = min(stage.states(), key=lambda state: state.number)
+    demand(stage.run(60, lambda: first.cleared), "the first copy was never cleared")
+    stays = first.cleared.stays if first.cleared is not None else {}
+    demand(set(stays) == {was[0]}, f"kept: {stays}")
+    stage.run(20)
+    return world
+
+
+def guarded_again_after_a_set_back(seed: int) -> World:
+    """A topic is not guarded when a copy is sealed, its log is set back, and it is guarded again."""
+    stage = Stage(seed, "busy", "idle", window_s=30)
+    world = stage.world
+    world.start("a")
+    demand(stage.run(40, lambda: stage.complete("a")), "a never became Active")
+    for _ in range(3):
+        stage.write("idle", 2)
+        stage.run(2)
+    world.crash(world.alive["a"].process)
+    world.start("b")
+    demand(stage.run(60, lambda: stage.complete("b")), "b never became Active")
+    first = stage.complete("a")[0]
+    topic = world.cluster.topics.pop("idle")
+    stage.run(3)
+    world.start("a")
+    demand(stage.run(30, lambda: first.sealed), "the first copy was never sealed")
+    demand(first.topics[topic.topic_id].removed, "the topic was guarded: this history shows nothing")
+    stage.set_back("idle", 12, more=-2)
+    world.cluster.topics["idle"] = topic
+    demand(stage.run(120, lambda: first.cleared), "the first copy is tried to be cleared for ever")
+    kept = {} if first.cleared is None else first.cleared.stays
+    demand(set(kept) == {stage.key("idle")}, f"kept: {kept}")
+    stage.run(20)
+    return world
+
+
+def topic_gone_after_its_cover_changed(seed: int) -> World:
+    """A copy is sealed under a sound cover; the log is set back, another cover is built, and the topic is deleted."""
+    stage = Stage(seed, "busy", "idle", window_s=25)
+    world = stage.world
+    world.start("a")
+    demand(stage.run(40, lambda: stage.complete("a")), "a never became Active")
+    for _ in range(3):
+        stage.write("idle", 2)
+        stage.run(1)
+    world.start("b")
+    world.failover("b")
+    demand(stage.run(60, lambda: stage.complete("b")), "b never became Active")
+    first = stage.complete("a")[0]
+    demand(stage.run(30, lambda: first.sealed), "the first copy was never sealed")
+    stage.kill_for_good("b")
+    stage.set_back("idle", 12, more=3)
+    demand(stage.run(60, lambda: stage.complete("a")[-1].number > first.number), "a never became Active again")
+    key = stage.key("idle")
+    world.cluster.delete("idle")
+    demand(stage.run(90, lambda: first.cleared), "the first copy was never cleared")
+    demand(first.cleared is not None and key in first.cleared.stays, "the former log's records go by their offsets")
+    stage.run(10)
+    return world
+
+
 HISTORIES: dict[str, Callable[[int], World]] = {
     "an idle log is cut, its reader is gone": idle_log_cut_owner_gone,
     "an idle log is cut, its copy is kept": idle_log_cut_copy_kept,
@@ -660,4 +736,7 @@ HISTORIES: dict[str, Callable[[int], World]] = {
     "commits of a build are slow": commits_of_a_build_are_slow,
     "volumes are set back twice under a build": set_back_twice_under_a_build,
     "volumes are set back under a copy of nothing": set_back_under_a_copy_of_nothing,
+    "a topic is gone before anybody asked": topic_gone_before_anybody_asked,
+    "a topic is guarded again after a set-back": guarded_again_after_a_set_back,
+    "a topic is gone after its cover changed": topic_gone_after_its_cover_changed,
 }

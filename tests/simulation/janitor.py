@@ -21,7 +21,7 @@ from tandem.backup_avro.selection.vanished_keys import EncodedBlock, PlainKeyTab
 from tandem.sink.read.skip import copied_records
 from tandem.sink.store import ObjectInfo
 from tandem.sink.store.chain import pins
-from tandem.sink.write import vanished_keys_check
+from tandem.sink.write import compare_copies, vanished_keys_check
 from tandem.spark_jobs.retention import retention_job as retention
 from tandem.spark_jobs.retention import sweep, sweep_partition
 from tandem.spark_jobs.retention.retention_job import RetentionJob
@@ -127,5 +127,5 @@ def wire() -> None:
     retention.list_prefixes = cast("Any", _list_prefixes)
     sweep_partition.best_bodies = cast("Any", Bodies)
     copied_records.spans = Bodies.spans
-    vanished_keys_check.best_bodies = cast("Any", Bodies)
+    vanished_keys_check.best_bodies = compare_copies.best_bodies = cast("Any", Bodies)
     sweep.pins = cast("Any", SimpleNamespace(hold_pins=partial(pins.hold_pins, lifetime_ms=_PIN_MS)))

@@ -42,6 +42,7 @@ MODULES = (
     "tandem.sink.store.chain.chain_reader",
     "tandem.sink.store.chain.chain_writer",
     "tandem.sink.write.clear_generation",
+    "tandem.sink.write.compare_copies",
     "tandem.sink.write.vanished_keys_check",
     "tandem.sink.process.clock",
     "tandem.sink.process.memory_budget",

@@ -18,6 +18,7 @@ from support.pairs.instances import Instance, Pair, PairMaker
 
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.selection.coverage import cut_off
+from tandem.backup_avro.selection.losses import NOT_PROVEN_KEPT
 from tandem.backup_avro.selection.restorable_state import select
 from tandem.controller.sandbox.kafka import KafkaServer
 
@@ -37,7 +38,7 @@ def write(bootstrap: str, topic: str, count: int, word: str) -> None:
 
 def words(pair: Pair, number: int, topic: str) -> dict[bytes | None, int]:
     """Count the values that a generation holds of a topic."""
-    selection = replace(select(pair.live(), number=number, merge=False), incomplete=())
+    selection = replace(select(pair.live(), number=number, merge=False, removed=True), incomplete=())
     found: dict[bytes | None, int] = {}
     for row in rows_of(pair.store, selection):
         if row.topic == topic:
@@ -64,7 +65,7 @@ def test_two_histories_of_one_epoch_are_not_mixed(
     one = pair.wait("all is committed", lambda: pair.covered({(topic_name, 0): 200}))
     was = position(one, topic_name)
 
-    _set_back_under(a, pair, server, topic_name, away=away)
+    _set_back_under(a, pair, server, topic_name, then="a" if away else None)
 
     two = pair.wait("generation 2 is complete", lambda: pair.complete(2))
     assert was[0] == 200
@@ -95,7 +96,7 @@ def test_a_log_without_records_is_known_by_having_none(
     was = position(one, topic_name)
     assert was[0] == 200
 
-    _set_back_under(a, pair, server, topic_name, away=away)
+    _set_back_under(a, pair, server, topic_name, then="a" if away else None)
 
     two = pair.wait("generation 2 is complete", lambda: pair.complete(2))
     assert position(two, topic_name) == (300, was[1]), "by offset and epoch, the log went on"
@@ -106,11 +107,41 @@ def test_a_log_without_records_is_known_by_having_none(
     assert words(pair, 2, topic_name) == {b"first": 100, b"other": 200}
 
 
+def test_a_copy_stays_whose_topic_was_recreated_before_a_broker_was_asked(
+    own_kafka: Callable[..., KafkaServer], new_pair: PairMaker, topic_name: str
+) -> None:
+    """Instance b has built a copy of the log that was set back. When a is back, no broker knows the former log."""
+    server = own_kafka()
+    pair = _with_snapshot(server, new_pair, topic_name)
+    a = pair.start("a")
+    pair.wait("generation 1 is complete", lambda: pair.complete(1))
+    write(server.bootstrap, topic_name, 100, "lost")
+    one = pair.wait("all is committed", lambda: pair.covered({(topic_name, 0): 200}))
+    (key,) = one.positions
+    _set_back_under(a, pair, server, topic_name, then="b")
+    two = pair.wait("generation 2 is complete", lambda: pair.complete(2))
+    assert position(two, topic_name) == (300, position(one, topic_name)[1]), "by offset and epoch, the log went on"
+
+    admin = AdminClient({"bootstrap.servers": server.bootstrap})
+    admin.delete_topics([topic_name])[topic_name].result(30)
+    pair.wait("the topic is gone", lambda: topic_name not in admin.list_topics(timeout=10).topics)
+    admin.create_topics([NewTopic(topic_name, 1, 1, config=KEPT)])[topic_name].result(30)
+    write(server.bootstrap, topic_name, 5, "anew")
+    pair.start("a")
+    one = pair.wait("generation 1 is cleared as far as may be", lambda: (g := pair.generation(1)) and g.cleared and g)
+    assert not one.taints, "nobody could ask"
+    assert one.cleared is not None
+    assert one.cleared.stays == {key: NOT_PROVEN_KEPT}
+    assert words(pair, 1, topic_name) == {b"first": 100, b"lost": 100}
+
+
 def _with_snapshot(
     server: KafkaServer, new_pair: PairMaker, topic_name: str, config: Mapping[str, str] = MappingProxyType({})
 ) -> Pair:
     """Create the topics, write 100 records and take a snapshot of the broker's volume. `config` is set on the topic."""
-    pair = new_pair([topic_name], kafka=server, groups={"enabled": False}, peer={"timeout": "1s"})
+    pair = new_pair(
+        [topic_name], kafka=server, groups={"enabled": False}, peer={"timeout": "1s"}, liveness={"timeout": "5s"}
+    )
     admin = AdminClient({"bootstrap.servers": server.bootstrap})
     for topic, more in ((topic_name, config), (pair.settings["coordination"]["topic"], {})):
         admin.create_topics([NewTopic(topic, 1, 1, config={**KEPT, **more})])[topic].result(30)
@@ -121,9 +152,12 @@ def _with_snapshot(
     return pair
 
 
-def _set_back_under(instance: Instance, pair: Pair, server: KafkaServer, topic: str, *, away: bool) -> None:
-    """Put the broker's volume back to its snapshot and write 200 records, while the instance sees nothing of it."""
-    if away:
+def _set_back_under(instance: Instance, pair: Pair, server: KafkaServer, topic: str, *, then: str | None) -> None:
+    """Put the broker's volume back to its snapshot and write 200 records, while the instance sees nothing of it.
+
+    It has ended, and `then` is who is started afterwards; None: it goes on.
+    """
+    if then is not None:
         instance.terminate()
     else:
         instance.process.send_signal(signal.SIGSTOP)
@@ -132,7 +166,7 @@ def _set_back_under(instance: Instance, pair: Pair, server: KafkaServer, topic: 
     shutil.copytree(server.folder / "snapshot", server.data)
     server.start()
     write(server.bootstrap, topic, 200, "other")
-    if away:
-        pair.start("a")
+    if then is not None:
+        pair.start(then)
     else:
         instance.process.send_signal(signal.SIGCONT)

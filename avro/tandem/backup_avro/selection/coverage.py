@@ -278,7 +278,7 @@ def _fate(
 ) -> tuple[bool, str | None]:
     """Return whether a partition is covered, and why no newer generation can ever cover it, None if one can."""
     verdicts = {cover(g, older, key) for g in newer}
-    settled = found_lost(older, key)
+    settled = found_lost(older, key, guarded=guarded.has(key))
     later = begins_later(older, key, newer)
     # No broker can tell any more whether the deleted topic's log had been cut.
     assumed = not guarded.has(key) and bool(_assumed(older, key, newer))

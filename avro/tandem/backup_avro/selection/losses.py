@@ -18,6 +18,11 @@ from tandem.backup_avro.chain.generation import Generation
 CUT_OFF_KEPT: Final = "the log was truncated; the records that were cut off are kept"
 """Why a partition stays for good: once a generation is SEALED, only CLEARING records this, with this reason."""
 TOPIC_GONE_KEPT: Final = "the cluster no longer has it, or it is no longer guarded; its last backup is kept"
+NOT_PROVEN_KEPT: Final = (
+    "the cluster no longer has it, or it is no longer guarded, and no record shows that a newer generation has read "
+    "the same log; its records are kept"
+)
+"""Why a partition stays as long as its topic is not guarded. Only CLEARING records this: chains alone don't tell it."""
 _VANISHED: Final = "keys vanished: "
 _LOG_START: Final = "the log start moved to "
 _CAUSE: Final = "; likely cause: "
@@ -75,7 +80,8 @@ def loss_of(key: PartitionKey, reason: str) -> KeptLoss | None:
         return KeptLoss(key=key, cause=known, reason=reason, keys=int(found[1]), missing_in=int(found[2]))
     if _MOVED.match(reason) is not None:
         return KeptLoss(key=key, cause=LossCause.LOG_START_MOVED, reason=reason)
-    causes = {CUT_OFF_KEPT: LossCause.LOG_CUT, TOPIC_GONE_KEPT: LossCause.TOPIC_GONE}
+    gone = LossCause.TOPIC_GONE
+    causes = {CUT_OFF_KEPT: LossCause.LOG_CUT, TOPIC_GONE_KEPT: gone, NOT_PROVEN_KEPT: gone}
     return KeptLoss(key=key, cause=causes[reason], reason=reason) if reason in causes else None
 
 
@@ -103,7 +109,11 @@ def vanished_keys(state: Generation) -> dict[PartitionKey, int]:
     return {loss.key: loss.keys for loss in kept_losses(state) if loss.keys is not None}
 
 
-def found_lost(state: Generation, key: PartitionKey) -> str | None:
-    """Return why CLEARED kept records that the log has lost, as only brokers or the records could tell; None if not."""
+def found_lost(state: Generation, key: PartitionKey, *, guarded: bool) -> str | None:
+    """Return why CLEARED kept records that the log has lost, as only brokers or the records could tell; None if not.
+
+    That no record proved what covers a partition counts as long as it is not `guarded`: then brokers can be asked.
+    """
     why = "" if state.cleared is None else state.cleared.stays.get(key, "")
-    return why if why == CUT_OFF_KEPT or why.startswith(_VANISHED) else None
+    lost = why == CUT_OFF_KEPT or why.startswith(_VANISHED) or (why == NOT_PROVEN_KEPT and not guarded)
+    return why if lost else None

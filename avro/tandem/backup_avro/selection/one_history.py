@@ -56,6 +56,19 @@ def select_one_history(
         comparing.changed = False
 
 
+def last_record(pieces: Iterable[Slice], records: Records) -> tuple[int, bytes] | None:
+    """Return the last record in slices of one copy, None if there is none. Raises the errors of `records`."""
+    newest = sorted(pieces, key=lambda one: one.part.last, reverse=True)
+    return next((found for piece in newest for found in records(piece)), None)
+
+
+def has_record(pieces: Iterable[Slice], record: tuple[int, bytes], records: Records) -> bool:
+    """Whether slices of one copy have exactly this record. Raises the errors of `records`."""
+    offset, _ = record
+    there = (one for one in pieces if one.part.first <= offset <= one.part.last and one.low <= offset < one.high)
+    return any(found == record for one in there for found in records(replace(one, low=offset, high=offset + 1)))
+
+
 @dataclass(slots=True, kw_only=True)
 class _Comparing:
     """The comparison's results so far; `states` are changed as copies of partitions are set aside."""

@@ -40,6 +40,7 @@ from tandem.sink.store.chain.releases import ReleaseReader
 from tandem.sink.store.contract.object_store import ObjectStore
 from tandem.sink.write.clear_generation import clear_generation
 from tandem.sink.write.commit import complete_entry, sealed_entry, tainted_entry, takeover_entry
+from tandem.sink.write.compare_copies import CopyComparison
 from tandem.sink.write.confirm import (
     CoverLostError,
     ObjectLoss,
@@ -196,6 +197,7 @@ class InstanceTasks:
         self._prover = HistoryProver(cluster, open_source, RecordKeys(keys_of(store)))
         self._identity = identity
         self._opening = opening
+        self._copies = CopyComparison(store, stop=stop)
         self._read_back = policy.read_back
         self._guard = VanishedKeysCheck(store, stop=stop, most_bytes=policy.guard_bytes) if policy.guard_keys else None
         self._done_reading: dict[int, ReadBack] = {}
@@ -318,17 +320,17 @@ class InstanceTasks:
         Its holder is about to append that taint. A sealed generation takes no more taints and is not compared: a
         restore joins two generations only at a record that both hold, so the sealed one's records stay apart.
         """
-        states = {state.number: state for state in generations}
-        found = [short for short in found if not states[short.generation].sealed]
-        for number, key, offset in found:
-            rewritten = self._prover.compare(states[number], [key]).get(key)
-            if rewritten is not None:
+        for other in generations:
+            above = {short.key: short.offset for short in found if short.generation == other.number}
+            if other.sealed or not above:
+                continue
+            for key, rewritten in sorted(self._prover.compare(other, above).items()):
                 raise NotProvenError(
-                    f"generation {number} has read another history of {states[number].name_of(key)} and does not say "
-                    f"so yet: {rewritten.reason}",
+                    f"generation {other.number} has read another history of {other.name_of(key)} and does not say so "
+                    f"yet: {rewritten.reason}",
                     code="TDM-I021",
-                    remedy=f"start {states[number].instance}, which marks it; or it ends when offset {offset} of the "
-                    "topic is written",
+                    remedy=f"start {other.instance}, which marks it; or it ends when offset {above[key]} of the topic "
+                    "is written",
                 )
 
     def read_on(self) -> None:
@@ -478,6 +480,7 @@ class InstanceTasks:
         self._confirm(number, [newer])
         if cut:
             writer.append(tainted_entry(cut))
+            _tell_kept(writer.state, {taint.key: taint.reason for taint in cut})
         self._before_seal(writer, guarded)
         topics = coverage.topics_to_mark(writer.state, guarded)
         writer.append(sealed_entry(f"covered by generation {successor}", topics=topics))
@@ -497,12 +500,15 @@ class InstanceTasks:
         writer = self._writer(number, generations)
         begun = writer.state.clearing
         given_up: frozenset[PartitionKey] = frozenset()
+        kept: dict[PartitionKey, str] = {}
         if begun is None or unreadable:
             guarded = self._guarded(generations)
             let_go = released(ReleaseReader(self._store, self._identity.pair).refresh(tolerant=True), writer.state)
             # Released partitions that the cluster does not have now, or whose records it has lost, need no cover.
             given_up = frozenset(
-                key for key in let_go if not guarded.has(key) or losses.found_lost(writer.state, key) is not None
+                key
+                for key in let_go
+                if not guarded.has(key) or losses.found_lost(writer.state, key, guarded=True) is not None
             )
         if begun is None:
             again = coverage.clearing(writer.state, generations, guarded, let_go)
@@ -510,9 +516,9 @@ class InstanceTasks:
                 _LOG.info("not clearing after all", generation=number)
                 return
             asked = frozenset(again.goes).difference(given_up)
-            cut = self._cut_off(writer.state, asked, generations, guarded)
-            cut |= self._rewritten_covers(writer.state, asked - cut, generations, guarded)
-            wanted = _without(again, dict.fromkeys(cut, losses.CUT_OFF_KEPT))
+            kept = dict.fromkeys(self._cut_off(writer.state, asked, generations, guarded), losses.CUT_OFF_KEPT)
+            kept |= self._unproven(writer.state, asked, generations, guarded)
+            wanted = _without(again, kept)
             wanted = self._without_vanished(writer.state, wanted, generations, let_go)
         goes = (begun or wanted).goes
         if coverage.unseen_cover(writer.state, goes, generations, unreadable=unreadable, given_up=given_up):
@@ -531,9 +537,11 @@ class InstanceTasks:
             raise InUseError(
                 f"generation {number} is in use by {owners}; it is cleared when they are done", code="TDM-I024"
             )
+        _tell_kept(writer.state, kept)
         if writer.state.gone:
             self.writers.pop(number, None)
         if writer.state.clearing is None:  # otherwise the process is stopping, and the next one continues the clearing
+            self._copies.forget(number)
             if self._guard is not None:
                 self._guard.forget(number)
             self._vanished.pop(number, None)
@@ -541,17 +549,37 @@ class InstanceTasks:
 
     def _cut_off(
         self, mine: Generation, goes: frozenset[PartitionKey], generations: list[Generation], guarded: GuardedPartitions
-    ) -> frozenset[PartitionKey]:
-        """Return the partitions of `goes` of which a truncation cut records off that `mine` has read.
+    ) -> set[PartitionKey]:
+        """Return the partitions of `goes` of which the logs lack records that `mine` has read, as brokers tell.
 
-        The brokers are asked about those that were not guarded when `mine` was sealed and are guarded again.
+        SEALED proved that the cover of that time had read the same logs, if they were guarded then. The newest cover is
+        another one by now, or has another history. Raises NotProvenError, and errors of the brokers.
         """
-        doubtful = coverage.unproven_covers(mine, goes, generations, guarded)
-        return frozenset(
-            taint.key
-            for newer in {g.number: g for g in doubtful.values()}.values()
-            for taint in self._prover.cut_off(mine, newer, [key for key, g in doubtful.items() if g is newer])
-        )
+        found = set(self._rewritten_covers(mine, goes, generations, guarded))
+        doubtful = coverage.unproven_covers(mine, goes - found, generations, guarded)
+        for newer in {g.number: g for g in doubtful.values()}.values():
+            keys = [key for key, g in doubtful.items() if g is newer]
+            found.update(taint.key for taint in self._prover.cut_off(mine, newer, keys))
+        covered = coverage.newest_covers(mine, goes - found, generations).values()
+        asked = {key for keys in covered for key in keys if guarded.has(key)} - found
+        return found | self._prover.compare(mine, asked - mine.found_empty(asked)).keys()
+
+    def _unproven(
+        self, mine: Generation, goes: frozenset[PartitionKey], generations: list[Generation], guarded: GuardedPartitions
+    ) -> dict[PartitionKey, str]:
+        """Return the partitions of `goes` of which neither brokers nor records prove that their cover has them.
+
+        No broker can be asked about what is not guarded. Raises CoverLostError if a cover has lost objects.
+        """
+        found: dict[PartitionKey, str] = {}
+        states = {state.number: state for state in generations}
+        for number, keys in coverage.newest_covers(mine, goes, generations).items():
+            asked = [key for key in keys if not guarded.has(key)]
+            if asked:
+                self._confirm(mine.number, [states[number]])
+                unproven = self._copies.unproven(mine, states[number], asked)
+                found |= dict.fromkeys(unproven, losses.NOT_PROVEN_KEPT)
+        return found
 
     def _rewritten_covers(
         self, mine: Generation, goes: frozenset[PartitionKey], generations: list[Generation], guarded: GuardedPartitions
@@ -615,6 +643,17 @@ class InstanceTasks:
     def _log_lacks(self, mine: Generation, later: Generation, key: PartitionKey) -> bool:
         """Return whether the log, as `later` has read it, lacks records that `mine` has read of a partition."""
         return bool(self._prover.rewritten(mine, later, [key]) or self._prover.cut_off(mine, later, [key]))
+
+
+def _tell_kept(state: Generation, kept: Mapping[PartitionKey, str]) -> None:
+    for key, why in sorted(kept.items()):
+        _LOG.error(
+            "records are kept that no other generation is known to have",
+            generation=state.number,
+            partition=state.name_of(key),
+            why=why,
+            remedy="`tandem release` lets them go when they are not needed any more",
+        )
 
 
 _KEPT = "generation {} is kept until another one covers it: generation {} covers {}, but {}"

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-import structlog
-
 from tandem.backup_avro.chain.entries import PartitionKey, Taint
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import TandemError, TransientError
@@ -24,8 +22,6 @@ from tandem.sink.kafka.events import TopicPartition
 from tandem.sink.kafka.lookup.leader_epochs import log_holds
 from tandem.sink.read import log_identity
 from tandem.sink.read.reader_context import FetchSource
-
-_LOG = structlog.get_logger()
 
 
 class NotProvenError(TandemError):
@@ -168,11 +164,4 @@ def _taint(older: Generation, newer: Generation, key: PartitionKey, end: int) ->
 
 def _kept(older: Generation, key: PartitionKey, reason: str, *, cut_at: int) -> Taint:
     old = older.positions[key]
-    _LOG.error(
-        "records that were cut off are kept, no other generation has them",
-        generation=older.number,
-        partition=older.name_of(key),
-        why=reason,
-        remedy="`tandem release` lets them go when they are not needed any more",
-    )
     return Taint(key=key, offset=old.offset, reason=reason, cut_at=cut_at, epoch=old.epoch)

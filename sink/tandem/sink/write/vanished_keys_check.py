@@ -16,14 +16,7 @@ import structlog
 from tandem.backup_avro.chain.entries import Part, PartitionKey, StoredObject
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import DamagedError
-from tandem.backup_avro.record.container import (
-    Codec,
-    ContainerHeader,
-    decode_header,
-    decompress,
-    encode_header,
-    iter_blocks,
-)
+from tandem.backup_avro.record.container import decompress, iter_blocks
 from tandem.backup_avro.selection.losses import vanished_reason
 from tandem.backup_avro.selection.vanished_keys import (
     CopyRecords,
@@ -37,6 +30,7 @@ from tandem.backup_avro.selection.vanished_keys import (
 from tandem.sink.store.chain.chain_writer import StoppedError
 from tandem.sink.store.contract.object_store import ObjectMissingError, ObjectStore
 from tandem.sink.store.encrypted_objects import read_range
+from tandem.sink.store.stored_blocks import header_of
 from tandem.sink.transcode.implementation_choice import best_bodies
 
 _LOG = structlog.get_logger()
@@ -147,7 +141,8 @@ class VanishedKeysCheck:
 
 def read_blocks(store: ObjectStore, state: Generation, item: StoredObject, part: Part) -> Iterator[EncodedBlock]:
     """Yield the uncompressed blocks of a part of `state`. Raises DamagedError, the store's errors and those of keys."""
-    header = _header_of(state)
+    assert state.opening is not None, "only opened generations have objects"
+    header = header_of(state.opening)
     at, size = part.start, _WINDOW
     while at < part.end:
         data = read_range(store, item, at, min(part.end, at + size))
@@ -185,10 +180,3 @@ def sound_records(copy: CopyRecords[EncodedBlock], end: int) -> CopyRecords[Enco
                 yield b"".join(pieces), len(pieces)
 
     return CopyRecords(parts=[one for one in copy.parts if one[1].first < end], read=read, begin=copy.begin)
-
-
-def _header_of(state: Generation) -> ContainerHeader:
-    """Return the header of all objects of a generation, which its OPEN determines."""
-    opening = state.opening
-    assert opening is not None, "only opened generations have objects"
-    return decode_header(encode_header(codec=Codec(opening.codec), sync=bytes.fromhex(opening.sync)))

@@ -10,6 +10,7 @@ from support.backups.chains import complete_generation, key
 from tandem.backup_avro.chain.entries import Clearing, EntryKind
 from tandem.backup_avro.selection.losses import (
     CUT_OFF_KEPT,
+    NOT_PROVEN_KEPT,
     TOPIC_GONE_KEPT,
     KeptLoss,
     LossCause,
@@ -44,6 +45,7 @@ def test_what_was_written_is_read_back(count: int, newer: int, offsets: list[int
         (log_start_reason(7), LossCause.LOG_START_MOVED, True),
         (CUT_OFF_KEPT, LossCause.LOG_CUT, False),
         (TOPIC_GONE_KEPT, LossCause.TOPIC_GONE, False),
+        (NOT_PROVEN_KEPT, LossCause.TOPIC_GONE, False),
         ("another reason", None, False),
         ("", None, False),
     ],

@@ -19,11 +19,12 @@ from support.pipeline.waiting import until
 from support.records.strategies import TRANSACTIONAL, batch, marker
 
 from tandem.backup_avro.chain.entries import Clearing, EntryKind, RecordHash, Taint
+from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.documents.release import Release
 from tandem.backup_avro.errors import TransientError
 from tandem.backup_avro.record.current import Record, TimestampType
-from tandem.backup_avro.selection.coverage import clearing
-from tandem.backup_avro.selection.losses import CUT_OFF_KEPT
+from tandem.backup_avro.selection.coverage import clearing, why_kept
+from tandem.backup_avro.selection.losses import CUT_OFF_KEPT, NOT_PROVEN_KEPT
 from tandem.controller.instance.act import InstanceTasks, TaskPolicy
 from tandem.controller.instance.history_proof import HistoryProver, NotProvenError
 from tandem.sink.encryption.encryption_settings import KeySettings
@@ -43,6 +44,7 @@ from tandem.sink.store.chain.releases import ReleaseReader
 from tandem.sink.transcode.content_hash import last_record
 from tandem.sink.transcode.implementation_choice import best_transcoder
 from tandem.sink.transcode.plain_transcoder import ReferenceTranscoder
+from tandem.sink.write.confirm import CoverLostError
 
 
 def fault(kind: FaultKind) -> FetchFault:
@@ -555,6 +557,8 @@ class World:
 
     there: dict[int, RecordHash] = field(default_factory=dict)
     second: int = 15
+    same: bool = False
+    """Whether both have read the same records."""
 
     def __post_init__(self) -> None:
         self.store = MemoryStore()
@@ -567,7 +571,8 @@ class World:
         self.store.clock_ms += 60_000
         self.two = Backup.claim(self.store, topics=[spec], instance="b", number=2)
         self.two.hashed = True
-        self.two.commit(records("t", 0, range(self.second), timestamp=1_800_000_000_000), epoch=3)
+        later = 0 if self.same else 100_000_000_000
+        self.two.commit(records("t", 0, range(self.second), timestamp=1_700_000_000_000 + later), epoch=3)
         if self.second > 10:
             self.two.complete()
         self.cluster = StandInCluster(topics={"t": spec.topic()})
@@ -640,8 +645,12 @@ def test_who_stands_lower_waits_until_another_history_is_marked() -> None:
     """The log was put back and is shorter now: a restore would add what the older one has above, of another history."""
     world = World(second=8)
     world.has(RecordHash(9, "b" * 12))
-    with pytest.raises(NotProvenError, match="generation 1 has read another history of t-0 and does not say so yet"):
+    with (
+        capture_logs() as said,
+        pytest.raises(NotProvenError, match="generation 1 has read another history of t-0 and does not say so yet"),
+    ):
         world.tasks().prove_cuts(2)
+    assert not said, "nothing is kept, and the next try comes soon"
     world.there.clear()
     assert len(world.tasks().prove_cuts(2)) == 1, "it was cut, as far as anybody can tell"
 
@@ -691,6 +700,21 @@ def test_what_a_log_that_was_cut_covers_is_cleared_below_the_cut_alone(cut_at: i
     assert world.one.writer.state.gone is not kept
 
 
+def release_of(world: World) -> Release:
+    """A person lets generation 1's records of the topic go."""
+    return Release(
+        number=1,
+        pair=PAIR,
+        topic="t",
+        topic_id=world.key.topic_id,
+        partitions=None,
+        through=1,
+        at=5,
+        by="me",
+        reason="not needed",
+    )
+
+
 @pytest.mark.parametrize("marked", [True, False])
 @pytest.mark.parametrize(
     ("there", "leader", "kept"),
@@ -733,22 +757,115 @@ def test_what_the_log_lacks_stays_once_a_later_generation_is_complete(
     states = ChainReader(world.store, PAIR).refresh()
     assert clearing(states[0], states, guarded(world.spec.topic())) is None, "it stays, and is not cleared anew"
     # A person lets it go: the cover that was refuted is not asked about once more.
-    release = Release(
-        number=1,
-        pair=PAIR,
-        topic="t",
-        topic_id=world.key.topic_id,
-        partitions=None,
-        through=1,
-        at=5,
-        by="me",
-        reason="not needed",
-    )
-    ReleaseReader(world.store, PAIR).append(release)
+    ReleaseReader(world.store, PAIR).append(release_of(world))
     wanted_now = clearing(states[0], states, guarded(world.spec.topic()), [world.key])
     assert wanted_now is not None
     tasks.clear(1, wanted_now)
     assert world.one.writer.state.gone
+
+
+# --- where no broker can be asked -------------------------------------------------------------------------------------
+
+
+def sealed_without_its_topic(world: World) -> InstanceTasks:
+    """The topic was recreated before generation 1 was sealed."""
+    world.cluster.topics = {"t": TopicSpec("t", topic_id="another").topic()}
+    tasks = world.tasks()
+    tasks.seal(1, 2)
+    (topic,) = world.one.writer.state.topics.values()
+    assert (world.one.writer.state.sealed, topic.removed) == (True, True)
+    return tasks
+
+
+def states_of(world: World) -> list[Generation]:
+    """Both generations, as anybody reads them."""
+    return ChainReader(world.store, PAIR).refresh()
+
+
+def test_a_copy_of_a_topic_that_is_gone_goes_only_if_its_cover_has_its_last_record() -> None:
+    """By offset and epoch generation 2 covers it, but it has read another log: nobody else has what a read."""
+    world = World()
+    tasks = sealed_without_its_topic(world)
+    wanted = Clearing(goes=(world.key,), stays={})
+    with capture_logs() as said:
+        tasks.clear(1, wanted)
+    (told,) = (one for one in said if one["log_level"] == "error")
+    assert (told["event"], told["partition"]) == ("records are kept that no other generation is known to have", "t-0")
+    states = states_of(world)
+    assert states[0].cleared is not None
+    assert (states[0].cleared.goes, states[0].cleared.stays) == ((), {world.key: NOT_PROVEN_KEPT})
+    assert clearing(states[0], states, guarded(TopicSpec("t", topic_id="another").topic())) is None, "once"
+    assert why_kept(states[0], world.key, states, guarded()) == NOT_PROVEN_KEPT
+    released = clearing(states[0], states, guarded(), [world.key])
+    assert released is not None
+    assert released.goes == (world.key,)
+
+
+def test_a_copy_of_a_topic_that_is_gone_goes_with_its_last_record_in_its_cover() -> None:
+    """Both have read one log."""
+    world = World(same=True)
+    sealed_without_its_topic(world).clear(1, Clearing(goes=(world.key,), stays={}))
+    assert world.one.writer.state.gone
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["the log has what a read", "it has another record"])
+def test_what_was_kept_without_its_topic_is_proven_once_it_is_guarded_again(*, there: bool) -> None:
+    """The topics of the configuration were mistyped for a while. Then the brokers are asked, in one epoch, too."""
+    world = World()
+    tasks = sealed_without_its_topic(world)
+    wanted = Clearing(goes=(world.key,), stays={})
+    tasks.clear(1, wanted)
+    world.cluster.topics = {"t": world.spec.topic()}
+    states = states_of(world)
+    assert clearing(states[0], states, guarded(world.spec.topic())) == wanted
+    world.has(world.hash_of(world.two), world.hash_of(world.one) if there else RecordHash(9, "b" * 12))
+    tasks.clear(1, wanted)
+    assert world.one.writer.state.gone is there
+    states = states_of(world)
+    if not there:
+        assert states[0].cleared is not None
+        assert states[0].cleared.stays == {world.key: CUT_OFF_KEPT}
+        assert clearing(states[0], states, guarded(world.spec.topic())) is None
+
+
+def test_a_release_takes_no_proof_s_place_once_the_topic_is_guarded_again() -> None:
+    """Somebody lets the last of a topic go that seems to be gone. It is back before that is carried out."""
+    world = World()
+    tasks = sealed_without_its_topic(world)
+    wanted = Clearing(goes=(world.key,), stays={})
+    tasks.clear(1, wanted)
+    ReleaseReader(world.store, PAIR).append(release_of(world))
+    world.cluster.topics = {"t": world.spec.topic()}
+    world.has(world.hash_of(world.two), RecordHash(9, "b" * 12))
+    tasks.clear(1, wanted)
+    assert world.one.writer.state.cleared is not None
+    assert world.one.writer.state.cleared.stays == {world.key: CUT_OFF_KEPT}
+
+
+def test_a_cover_that_lost_its_objects_is_told_of_before_its_records_are_read() -> None:
+    """Its holder has to mark it, and a restore needs the older copy."""
+    world = World(same=True)
+    tasks = sealed_without_its_topic(world)
+    world.store.delete([item.key for item in world.two.writer.state.objects.values()])
+    with pytest.raises(CoverLostError):
+        tasks.clear(1, Clearing(goes=(world.key,), stays={}))
+    assert set(tasks.uncovered) == {1}
+
+
+def test_the_newest_cover_may_be_of_another_log_than_the_one_of_the_seal() -> None:
+    """Generation 2, which had what a read, is not the newest any more: the log was set back under it since."""
+    world = World(same=True)
+    world.has(world.hash_of(world.two), world.hash_of(world.one))
+    tasks = world.tasks()
+    tasks.seal(1, 2)
+    third = Backup.claim(world.store, topics=[world.spec], instance="a", number=3)
+    third.hashed = True
+    third.commit(records("t", 0, range(20), timestamp=1_800_000_000_000), epoch=3)
+    third.complete()
+    world.has(world.hash_of(third), RecordHash(14, "b" * 12), RecordHash(9, "b" * 12))
+    tasks.clear(1, Clearing(goes=(world.key,), stays={}))
+    assert world.one.writer.state.cleared is not None
+    assert world.one.writer.state.cleared.stays == {world.key: CUT_OFF_KEPT}
 
 
 def test_a_leader_that_does_not_answer_means_not_now() -> None:

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Executor, Future
 from typing import Final, TypeAlias, TypeVar
 
 import structlog
 
-from tandem.backup_avro.chain.entries import PartitionKey, StoredObject
-from tandem.backup_avro.errors import DamagedError, PermanentError, TransientError
-from tandem.backup_avro.record.container import ContainerHeader, decode_header, decompress, iter_blocks
+from tandem.backup_avro.chain.entries import PartitionKey
+from tandem.backup_avro.errors import PermanentError, TransientError
+from tandem.backup_avro.record.container import decode_header
 from tandem.backup_avro.record.record_spans import spans
 from tandem.backup_avro.selection.last_records import LastRecord, LastRecordSearch, PartitionCopy
 from tandem.sink.store.contract.object_store import ObjectStore
-from tandem.sink.store.encrypted_objects import Plain, read_range
+from tandem.sink.store.encrypted_objects import read_range
+from tandem.sink.store.stored_blocks import blocks_backwards
 
 _LOG = structlog.get_logger()
 _T = TypeVar("_T")
-_WINDOW: Final = 1 << 20
 _HEADER: Final = 16 << 10
 _MOST_BYTES: Final = 256 << 20
 _KEPT: Final = 1000
@@ -134,7 +134,8 @@ def last_record(store: ObjectStore, copy: PartitionCopy, end: int) -> int | None
     left = _MOST_BYTES
     for item in copy.pieces:
         left -= item.parts[0].end - item.parts[0].start
-        for body, count in _blocks_backwards(store, item):
+        header = decode_header(read_range(store, item, 0, min(_HEADER, item.plain_bytes)))
+        for body, count in blocks_backwards(store, item, item.parts[0], header):
             found = search.add(
                 (offset, body[key_from:key_to] if key_at >= 0 else None, value_at >= 0)
                 for _, _, offset, _, _, key_at, key_from, key_to, value_at, *_ in spans(body, count)
@@ -144,33 +145,3 @@ def last_record(store: ObjectStore, copy: PartitionCopy, end: int) -> int | None
         if left <= 0:
             return None
     return None
-
-
-def _blocks_backwards(store: ObjectStore, item: StoredObject) -> Iterator[tuple[bytes, int]]:
-    """Yield the uncompressed blocks of an object's one part with their numbers of records, the last one first."""
-    part = item.parts[0]
-    header = decode_header(read_range(store, item, 0, min(_HEADER, item.plain_bytes)))
-    end, size = part.end, _WINDOW
-    while end > part.start:
-        start = max(part.start, end - size)
-        data = read_range(store, item, start, end)
-        at = 0 if start == part.start else _first_block(data, header)
-        if at >= len(data):
-            size *= 4
-            continue
-        yield from _bodies(item, data, header, at)
-        end, size = start + at, _WINDOW
-
-
-def _first_block(data: Plain, header: ContainerHeader) -> int:
-    """Return the offset of the first whole block in the data; the end of the data if there is none."""
-    at = data.find(header.sync)
-    return len(data) if at < 0 else at + len(header.sync)
-
-
-def _bodies(item: StoredObject, data: Plain, header: ContainerHeader, at: int) -> Iterator[tuple[bytes, int]]:
-    try:
-        for block in reversed(list(iter_blocks(data, header, at))):
-            yield decompress(block, header.codec), block.count
-    except DamagedError as error:
-        raise DamagedError(f"{item.key}: {error}", code=error.code, remedy=error.remedy) from error
