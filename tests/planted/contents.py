@@ -57,19 +57,19 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="contents: a partition whose cover is refuted stays for good, though another generation may cover it",
         file="controller/tandem/controller/instance/act.py",
-        old="if later is None or key not in later.positions or not self._log_lacks(mine, later, key):",
-        new="if later is None or key not in later.positions:",
+        old=" and key in later.positions and self._log_lacks(mine, later, key)\n",
+        new=" and key in later.positions\n",
     ),
     Mistake(
         name="contents: a partition that no generation can cover any more is tried to be cleared for ever",
         file="controller/tandem/controller/instance/act.py",
-        old="            later = coverage.successor(newer, generations)\n",
-        new="            later = None\n",
+        old="        return later is not None and key in later.positions",
+        new="        return later is None and key in later.positions",
     ),
     Mistake(
         name="contents: what a person lets go of is asked about again, and cleared for nothing at each look",
         file="controller/tandem/controller/instance/act.py",
-        old=" or losses.found_lost(writer.state, key, guarded=True) is not None\n",
+        old=" or losses.found_lost(writer.state, key, guarded=guarded.has(key)) is not None\n",
         new="\n",
     ),
     Mistake(
@@ -99,8 +99,32 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="contents: a sealed generation of another history is waited for",
         file="controller/tandem/controller/instance/act.py",
-        old="            if other.sealed or not above:\n",
-        new="            if not above:\n",
+        old=" if above and not other.sealed else {}\n",
+        new=" if above else {}\n",
+    ),
+    Mistake(
+        name="contents: the mark of an instance that is gone for good is waited for",
+        file="controller/tandem/controller/instance/act.py",
+        old="                self._mark(other, rewritten)\n",
+        new="                pass\n",
+    ),
+    Mistake(
+        name="contents: a copy of another history is marked before its holder could",
+        file="controller/tandem/controller/instance/act.py",
+        old=", time.monotonic()) + _MARKED_WITHIN_S:",
+        new=", time.monotonic()):",
+    ),
+    Mistake(
+        name="contents: a build is complete beside a copy of another history without a mark",
+        file="controller/tandem/controller/instance/act.py",
+        old="            key, first = min(rewritten.items())\n",
+        new="            key, first = min(rewritten.items())\n            continue\n",
+    ),
+    Mistake(
+        name="contents: anybody may mark a gap in a copy, after which nothing of it is kept",
+        file="avro/tandem/backup_avro/chain/generation.py",
+        old="    return marks and all(taint.cut_at is not None for taint in entry.taints)\n",
+        new="    return marks\n",
     ),
     Mistake(
         name="contents: a copy of a topic that is gone goes by its offsets",

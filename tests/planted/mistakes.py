@@ -108,7 +108,7 @@ MISTAKES = (
     Mistake(
         name="who writes an entry is not checked",
         file="avro/tandem/backup_avro/chain/generation.py",
-        old="    if entry.kind in _HOLDER_ONLY and entry.incarnation != state.holder:",
+        old="    if entry.kind in _HOLDER_ONLY and entry.incarnation != state.holder and not _marks_a_cut(state, entry):",
         new="    if entry.kind is EntryKind.OPEN and entry.incarnation != state.holder and state.holder:",
     ),
     Mistake(

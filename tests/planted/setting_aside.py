@@ -115,7 +115,7 @@ MISTAKES: tuple[Mistake, ...] = (
     ),
     Mistake(
         name="what waits for one object for ever is not told",
-        file="controller/tandem/controller/instance/act.py",
+        file="controller/tandem/controller/instance/task_board.py",
         old="if action in _SHORT and not running.future.done() and now",
         new="if action not in _SHORT and not running.future.done() and now",
     ),

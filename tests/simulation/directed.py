@@ -662,6 +662,24 @@ def topic_gone_before_anybody_asked(seed: int) -> World:
     return world
 
 
+def idle_log_set_back_owner_gone(seed: int) -> World:
+    """The Active is dead for good, then the volumes of a log are set back to which few records are written since."""
+    stage = Stage(seed, "busy", "idle")
+    stage.world.start("b")
+    demand(stage.run(40, lambda: stage.complete("b")), "b never became Active")
+    stage.world.start("a")
+    for _ in range(4):  # hashes of more than one record
+        stage.write("idle", 2)
+        stage.run(2)
+    stage.kill_for_good("b")
+    stage.set_back("idle", 12, more=-2)
+    demand(stage.run(60, lambda: stage.complete("a")), "a never became Active: the mark of b's copy is waited for")
+    demand(stage.key("idle") in stage.complete("b")[0].taints, "b's copy is not marked")
+    stage.run(30)
+    stage.world.judge.check_present_logs()
+    return stage.world
+
+
 def guarded_again_after_a_set_back(seed: int) -> World:
     """A topic is not guarded when a copy is sealed, its log is set back, and it is guarded again."""
     stage = Stage(seed, "busy", "idle", window_s=30)
@@ -683,6 +701,39 @@ def guarded_again_after_a_set_back(seed: int) -> World:
     stage.set_back("idle", 12, more=-2)
     world.cluster.topics["idle"] = topic
     demand(stage.run(120, lambda: first.cleared), "the first copy is tried to be cleared for ever")
+    kept = {} if first.cleared is None else first.cleared.stays
+    demand(set(kept) == {stage.key("idle")}, f"kept: {kept}")
+    stage.run(20)
+    return world
+
+
+def guarded_again_after_a_cut_under_sealed_copies(seed: int) -> World:
+    """Two copies are sealed while a topic is not guarded; its log is cut below both, and it is guarded again."""
+    stage = Stage(seed, "busy", "idle", window_s=40)
+    world, log = stage.world, stage.logs["idle"]
+    world.start("a")
+    demand(stage.run(40, lambda: stage.complete("a")), "a never became Active")
+    for _ in range(3):
+        stage.write("idle", 2)
+        stage.run(2)
+    world.crash(world.alive["a"].process)
+    log.epoch += 1
+    log.epochs.append((log.epoch, log.end))
+    log.leader = 3 - log.leader
+    log.wake()
+    stage.write("idle", 4)
+    world.start("b")
+    demand(stage.run(60, lambda: stage.complete("b")), "b never became Active")
+    first, second = stage.complete("a")[0], stage.complete("b")[0]
+    topic = world.cluster.topics.pop("idle")
+    stage.run(3)
+    world.start("a")
+    demand(stage.run(30, lambda: first.sealed), "the first copy was never sealed")
+    world.failover("a")
+    demand(stage.run(60, lambda: second.sealed), "the second copy was never sealed")
+    stage.cut("idle", 24)
+    world.cluster.topics["idle"] = topic
+    demand(stage.run(160, lambda: first.cleared), "the first copy is tried to be cleared for ever")
     kept = {} if first.cleared is None else first.cleared.stays
     demand(set(kept) == {stage.key("idle")}, f"kept: {kept}")
     stage.run(20)
@@ -737,6 +788,8 @@ HISTORIES: dict[str, Callable[[int], World]] = {
     "volumes are set back twice under a build": set_back_twice_under_a_build,
     "volumes are set back under a copy of nothing": set_back_under_a_copy_of_nothing,
     "a topic is gone before anybody asked": topic_gone_before_anybody_asked,
+    "volumes of an idle log are set back, its reader is gone": idle_log_set_back_owner_gone,
     "a topic is guarded again after a set-back": guarded_again_after_a_set_back,
+    "a topic is guarded again after a cut": guarded_again_after_a_cut_under_sealed_copies,
     "a topic is gone after its cover changed": topic_gone_after_its_cover_changed,
 }

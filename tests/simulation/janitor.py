@@ -126,6 +126,6 @@ def wire() -> None:
     """Put these in the place of what needs Spark or real records."""
     retention.list_prefixes = cast("Any", _list_prefixes)
     sweep_partition.best_bodies = cast("Any", Bodies)
-    copied_records.spans = Bodies.spans
-    vanished_keys_check.best_bodies = compare_copies.best_bodies = cast("Any", Bodies)
+    copied_records.spans = compare_copies.spans = Bodies.spans
+    vanished_keys_check.best_bodies = cast("Any", Bodies)
     sweep.pins = cast("Any", SimpleNamespace(hold_pins=partial(pins.hold_pins, lifetime_ms=_PIN_MS)))

@@ -369,11 +369,6 @@ class Judge:
         )
         return 0 if another else _ALL
 
-    def is_former(self, state: Generation, key: PartitionKey) -> bool:
-        """Whether a generation is of a history that the present volumes do not have."""
-        partition = self.cluster.partitions[key.topic_id, key.partition]
-        return self._present(key, partition, state) == 0
-
     def _known_up_to(self, key: PartitionKey, partition: Partition, state: Generation) -> int:
         """All, or from where on a generation can't tell its records from others that volumes had been put back to.
 
@@ -434,10 +429,9 @@ class Judge:
         names = {piece.topic.name for piece in selection.partitions}
         return any(key.topic_id in s.topics and s.topics[key.topic_id].name in names for s in live)
 
-    def _as_of(self, key: PartitionKey, piece: PartitionSelection) -> None:
-        self._content(
-            f"{key.topic_id[-2:]}-{key.partition}", self.cluster.partitions[key.topic_id, key.partition], piece
-        )
+    def _as_of(self, key: PartitionKey, piece: PartitionSelection, *, present: bool = False) -> None:
+        partition = self.cluster.partitions[key.topic_id, key.partition]
+        self._content(f"{key.topic_id[-2:]}-{key.partition}", partition, piece, present=present)
 
     def _records(self, piece: PartitionSelection) -> list[Record]:
         records: list[Record] = []
@@ -448,7 +442,17 @@ class Judge:
             records += stored.records if whole else [r for r in stored.records if low <= r.offset < high]
         return records
 
-    def _content(self, name: str, partition: Partition, piece: PartitionSelection) -> None:
+    def check_present_logs(self) -> None:
+        """After all trouble a restore gives what the logs are now, and not what they were before volumes were set back.
+
+        Until then the copy of a former log may be the only one that reaches as far.
+        """
+        live = [state for state in self.states() if state.complete and not state.gone]
+        for piece in self._select(live).partitions:
+            if self.cluster.exists(piece.key.topic_id):
+                self._as_of(piece.key, piece, present=True)
+
+    def _content(self, name: str, partition: Partition, piece: PartitionSelection, *, present: bool = False) -> None:
         records = self._records(piece)
         self.restored_records += len(records)
         found = replace(
@@ -460,7 +464,8 @@ class Judge:
         def may_lack(record: Record) -> bool:
             return partition.passed_over(record, tail_from)
 
-        problems = [compare(partition, lineage, found, may_lack=may_lack) for lineage in partition.lineages]
+        lineages = partition.lineages[-1:] if present else partition.lineages
+        problems = [compare(partition, lineage, found, may_lack=may_lack) for lineage in lineages]
         if all(problems):
             raise ViolationError(
                 f"{name} restored up to {found.upto} from generations {piece.generations}: {problems[-1]}"

@@ -30,7 +30,7 @@ from tandem.backup_avro.documents.coordination_message import CoordinationEvent 
 from tandem.backup_avro.documents.coordination_message import CoordinationMessage, encode
 from tandem.backup_avro.documents.release import released
 from tandem.backup_avro.errors import TandemError
-from tandem.backup_avro.selection import completion, coverage
+from tandem.backup_avro.selection import coverage
 from tandem.controller.config import Config
 from tandem.controller.coordination.peer_state import PeerState
 from tandem.controller.instance.loop import Instance
@@ -946,7 +946,7 @@ class World:
         if not active:
             raise ViolationError("nobody became Active after all trouble was over")
         newest = max(active, key=lambda state: state.number)
-        if newest.taints and not self._waits_for_gone(states):
+        if newest.taints:
             raise ViolationError(f"generation {newest.number} is tainted and was not replaced: {newest.taints}")
         for partition in self._partitions():
             position = newest.positions.get(PartitionKey(partition.topic_id, partition.number))
@@ -955,6 +955,7 @@ class World:
                     f"generation {newest.number} does not follow {partition.topic_id}-{partition.number}"
                 )
         self._each_alone(states)
+        self.judge.check_present_logs()
         guarded = self._guarded(states)
         held = self.judge.held()
         releases = self.judge.old_releases()
@@ -976,24 +977,6 @@ class World:
                 leftover.append(state.number)
         if leftover:
             raise ViolationError(f"generations {leftover} were not cleared although {newest.number} is Active")
-
-    def _waits_for_gone(self, states: list[Generation]) -> bool:
-        """Whether copies of an instance that is gone for good, and nothing else, keep a build from COMPLETE (TDM-I021).
-
-        They are of another history, they reach further in the partitions that are looked up, and nobody marks them
-        before that instance is started, or a record is written in a newer epoch (seed 19259).
-        """
-        guarded = self._guarded(states)
-        theirs = {state.number: state for state in states if state.instance == self.gone and not state.sealed}
-        for build in (state for state in states if not state.complete):
-            former = {
-                short
-                for short in completion.shortfalls(build, states, guarded)
-                if short.generation in theirs and self.judge.is_former(theirs[short.generation], short.key)
-            }
-            if former and not completion.obstacles(build, states, guarded, former):
-                return True
-        return False
 
     def _guarded(self, states: list[Generation]) -> coverage.GuardedPartitions:
         return as_guarded(CLUSTER_ID, GuardedTopics(topics=tuple(self.cluster.topics.values())), states)

@@ -135,6 +135,29 @@ def test_a_copy_stays_whose_topic_was_recreated_before_a_broker_was_asked(
     assert words(pair, 1, topic_name) == {b"first": 100, b"lost": 100}
 
 
+def test_a_copy_of_another_history_is_marked_though_its_instance_is_gone(
+    own_kafka: Callable[..., KafkaServer], new_pair: PairMaker, topic_name: str
+) -> None:
+    """Instance a is gone for good, and nobody writes: b stands below it with its build, and marks it after a minute."""
+    server = own_kafka()
+    pair = _with_snapshot(server, new_pair, topic_name)
+    a = pair.start("a")
+    pair.wait("generation 1 is complete", lambda: pair.complete(1))
+    write(server.bootstrap, topic_name, 1, "lost")
+    pair.wait("all is committed", lambda: pair.covered({(topic_name, 0): 101}))
+    write(server.bootstrap, topic_name, 99, "lost")
+    pair.wait("all is committed", lambda: pair.covered({(topic_name, 0): 200}))
+    _set_back_under(a, pair, server, topic_name, then="b", count=95)
+    one = pair.wait("generation 1 is marked", lambda: (g := pair.generation(1)) and g.taints and g)
+    (taint,) = one.taints.values()
+    assert (taint.offset, taint.cut_at) == (200, 100)
+    assert one.holder == one.claim.incarnation, "nobody has taken it over"
+    pair.wait("generation 2 is complete", lambda: pair.complete(2))
+    assert words(pair, 2, topic_name) == {b"first": 100, b"other": 95}
+    newest = replace(select(pair.live()), incomplete=())
+    assert {row.value for row in rows_of(pair.store, newest) if row.topic == topic_name} == {b"first", b"other"}
+
+
 def _with_snapshot(
     server: KafkaServer, new_pair: PairMaker, topic_name: str, config: Mapping[str, str] = MappingProxyType({})
 ) -> Pair:
@@ -152,8 +175,10 @@ def _with_snapshot(
     return pair
 
 
-def _set_back_under(instance: Instance, pair: Pair, server: KafkaServer, topic: str, *, then: str | None) -> None:
-    """Put the broker's volume back to its snapshot and write 200 records, while the instance sees nothing of it.
+def _set_back_under(
+    instance: Instance, pair: Pair, server: KafkaServer, topic: str, *, then: str | None, count: int = 200
+) -> None:
+    """Put the broker's volume back to its snapshot and write records, while the instance sees nothing of it.
 
     It has ended, and `then` is who is started afterwards; None: it goes on.
     """
@@ -165,7 +190,7 @@ def _set_back_under(instance: Instance, pair: Pair, server: KafkaServer, topic: 
     shutil.rmtree(server.data)
     shutil.copytree(server.folder / "snapshot", server.data)
     server.start()
-    write(server.bootstrap, topic, 200, "other")
+    write(server.bootstrap, topic, count, "other")
     if then is not None:
         pair.start(then)
     else:

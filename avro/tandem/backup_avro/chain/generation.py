@@ -541,13 +541,19 @@ def _check_order(state: Generation, entry: Entry) -> str | None:
 def _check_writer(state: Generation, entry: Entry) -> str | None:
     if entry.kind is EntryKind.OPEN and entry.incarnation != state.claim.incarnation:
         return "OPEN is written by the incarnation that claimed the number"
-    if entry.kind in _HOLDER_ONLY and entry.incarnation != state.holder:
+    if entry.kind in _HOLDER_ONLY and entry.incarnation != state.holder and not _marks_a_cut(state, entry):
         return f"written by incarnation {entry.incarnation}, but {state.holder} holds the chain"
     if entry.kind is EntryKind.CLEARING and state.complete and entry.incarnation != state.holder:
         return "only its holder clears a generation that was COMPLETE"
     if entry.kind is EntryKind.CLEARED and entry.incarnation not in {state.holder, state.clearing_by}:
         return "only who cleared it says that it is cleared"
     return None
+
+
+def _marks_a_cut(state: Generation, entry: Entry) -> bool:
+    """Whether an entry marks records that the log has lost, which anybody may: they are kept, and cover nothing."""
+    marks = entry.kind is EntryKind.TAINTED and state.complete and bool(entry.taints)
+    return marks and all(taint.cut_at is not None for taint in entry.taints)
 
 
 def _check_snapshot(state: Generation, entry: Entry) -> str | None:

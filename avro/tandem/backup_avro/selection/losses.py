@@ -22,7 +22,7 @@ NOT_PROVEN_KEPT: Final = (
     "the cluster no longer has it, or it is no longer guarded, and no record shows that a newer generation has read "
     "the same log; its records are kept"
 )
-"""Why a partition stays as long as its topic is not guarded. Only CLEARING records this: chains alone don't tell it."""
+"""Why a partition stays until it is released, or its topic is guarded again. Only CLEARING records this."""
 _VANISHED: Final = "keys vanished: "
 _LOG_START: Final = "the log start moved to "
 _CAUSE: Final = "; likely cause: "
@@ -112,7 +112,7 @@ def vanished_keys(state: Generation) -> dict[PartitionKey, int]:
 def found_lost(state: Generation, key: PartitionKey, *, guarded: bool) -> str | None:
     """Return why CLEARED kept records that the log has lost, as only brokers or the records could tell; None if not.
 
-    That no record proved what covers a partition counts as long as it is not `guarded`: then brokers can be asked.
+    NOT_PROVEN_KEPT counts only while the partition is not `guarded`; once it is, brokers can be asked.
     """
     why = "" if state.cleared is None else state.cleared.stays.get(key, "")
     lost = why == CUT_OFF_KEPT or why.startswith(_VANISHED) or (why == NOT_PROVEN_KEPT and not guarded)

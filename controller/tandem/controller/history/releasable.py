@@ -19,6 +19,7 @@ from tandem.backup_avro.documents.release import released
 from tandem.backup_avro.errors import ConfigError, RefusedError
 from tandem.backup_avro.json_fields import NOT_IN_JSON
 from tandem.backup_avro.selection import coverage
+from tandem.backup_avro.selection.losses import NOT_PROVEN_KEPT
 from tandem.controller.status.overview import GenerationState, state_of
 from tandem.controller.status.pair_view import PairView
 
@@ -204,6 +205,7 @@ def _why(seen: PairView, lost: dict[int, list[PartitionKey]], topic_id: str) -> 
     """Return why the newest of the lost partitions stay, as the end of a sentence about their records."""
     number, key = max((number, key) for number, keys in lost.items() for key in keys if key.topic_id == topic_id)
     mine = _generation(seen, number)
-    if seen.guarded_of(mine).has(key):
-        return coverage.why_kept(mine, key, seen.generations, seen.guarded_of(mine)) or ""
+    kept = coverage.why_kept(mine, key, seen.generations, seen.guarded_of(mine)) or ""
+    if seen.guarded_of(mine).has(key) or kept == NOT_PROVEN_KEPT:
+        return kept
     return "the cluster no longer has it in this life, or it is no longer guarded; this is its last backup"

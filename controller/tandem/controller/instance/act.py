@@ -1,4 +1,4 @@
-"""The slow work of an instance: one function per action, run in a small thread pool.
+"""The slow work of an instance: one function per action, which `TaskBoard` runs.
 
 Every action is idempotent: if its effect is already there, it succeeds. `TaskBoard` keeps an action marked as under way
 until the chains have been read again after it ended, so that no tick decides on an old view.
@@ -10,7 +10,6 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -21,21 +20,23 @@ from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.chain.heads import Head
 from tandem.backup_avro.documents.coordination_message import CoordinationEvent
 from tandem.backup_avro.documents.release import released
-from tandem.backup_avro.errors import RefusedError, TandemError, TransientError, bare
+from tandem.backup_avro.errors import TransientError, bare
 from tandem.backup_avro.selection import completion, coverage, losses
 from tandem.backup_avro.selection.completion import NO_EARLIER, EarlierPositions, Shortfall
 from tandem.backup_avro.selection.coverage import Cover, GuardedPartitions
 from tandem.backup_avro.selection.vanished_keys import known_compaction
 from tandem.controller.coordination.heartbeat import head_fields
 from tandem.controller.decision.pair_rules import active_of
-from tandem.controller.instance.history_proof import HistoryProver, NotProvenError
+from tandem.controller.instance.history_proof import HistoryProver, NotProvenError, cut_taint
+from tandem.controller.instance.task_board import InUseError
 from tandem.controller.watch.guarded_cluster import GuardedCluster, as_guarded
 from tandem.sink.encryption.key_ring import keys_of
 from tandem.sink.encryption.record_keys import RecordKeys
+from tandem.sink.read.log_identity import RewrittenRecord
 from tandem.sink.read.reader_context import FetchSource
 from tandem.sink.store.chain import chain_writer
 from tandem.sink.store.chain.chain_reader import ChainReader
-from tandem.sink.store.chain.chain_writer import ChainWriter, ClaimLostError, HolderLostError, Identity, StoppedError
+from tandem.sink.store.chain.chain_writer import ChainWriter, HolderLostError, Identity
 from tandem.sink.store.chain.releases import ReleaseReader
 from tandem.sink.store.contract.object_store import ObjectStore
 from tandem.sink.write.clear_generation import clear_generation
@@ -53,22 +54,10 @@ from tandem.sink.write.confirm import (
 from tandem.sink.write.vanished_keys_check import VanishedKeysCheck
 
 _LOG = structlog.get_logger()
-_SLOT = tuple[str, int]
-_LONGEST_REST_S = 60.0
+_MARKED_WITHIN_S = 60.0
+"""Seconds that the holder of a copy of another history has to mark it. One that reads notices within a few."""
 _LITTLE = 256 << 20
 """Bytes that may be read back while commits wait, which takes a few seconds."""
-_COUNTED = 10
-"""The number of failures from which on the wait grows no longer: an unreadable pin may block a task for years."""
-_TROUBLE = 3
-"""Failures in a row from which on `failing` names a task; fewer are only logged."""
-_WANTED_WITHIN_S = 10.0
-"""A task that is still wanted is started again within so long after its rest."""
-
-
-_SHORT = frozenset({"TakeOver", "ClaimNext", "Seal"})
-"""Tasks that append a few entries. A put is tried until its outcome is known: a key that never answers holds them."""
-_STALLED_S = 120.0
-"""Seconds after which `failing` names a short task that is still under way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,96 +70,6 @@ class TaskPolicy:
     read_back: bool
     guard_keys: bool = True
     guard_bytes: int = 16 << 20
-
-
-class InUseError(TandemError):
-    """A generation has pins: it is not cleared until its readers have released them."""
-
-
-@dataclass(slots=True, kw_only=True)
-class _Running:
-    future: Future[None]
-    since_mono: float
-    done_mono: float | None = None
-
-
-class TaskBoard:
-    """Runs tasks in a thread pool, one at a time for each slot (action, generation). Failed slots back off."""
-
-    def __init__(self, workers: int = 3) -> None:
-        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="task")
-        self._running: dict[_SLOT, _Running] = {}
-        self._rest_until: dict[_SLOT, float] = {}
-        self._failures: dict[_SLOT, int] = {}
-        self._trouble: dict[_SLOT, str] = {}
-        self.fenced: TandemError | None = None
-        self.refused: RefusedError | None = None
-
-    def submit(self, slot: _SLOT, work: Callable[[], None]) -> None:
-        """Start a task unless it is under way or rests after a failure."""
-        if slot in self._running or time.monotonic() < self._rest_until.get(slot, 0.0):
-            return
-        self._running[slot] = _Running(future=self._pool.submit(work), since_mono=time.monotonic())
-
-    def under_way(self, read_began_mono: float) -> frozenset[_SLOT]:
-        """Return the tasks that run, or that ended after the read of the chains that began at `read_began_mono`."""
-        for slot, running in list(self._running.items()):
-            if running.future.done() and running.done_mono is None:
-                running.done_mono = time.monotonic()
-                self._note_result(slot, running.future.exception())
-            if running.done_mono is not None and running.done_mono < read_began_mono:
-                del self._running[slot]
-        return frozenset(self._running.keys() | self.waiting_tasks())
-
-    def waiting_tasks(self) -> frozenset[_SLOT]:
-        """Return the failed tasks that wait for the next try and after whose end the chains were read again."""
-        now = time.monotonic()
-        return frozenset(slot for slot, until in self._rest_until.items() if now < until and slot not in self._running)
-
-    def failing(self) -> tuple[str, ...]:
-        """Return the tasks that fail repeatedly and are still wanted, each with its last error; for any thread.
-
-        Short tasks that do not end come first.
-        """
-        now = time.monotonic()
-        stalled = [
-            f"{action} of generation {number} does not come to an end: the store does not answer for an object that "
-            "the log names, or takes very long"
-            for (action, number), running in sorted(self._running.copy().items(), key=lambda item: item[0])
-            if action in _SHORT and not running.future.done() and now - running.since_mono >= _STALLED_S
-        ]
-        return (*stalled, *self._failed(now))
-
-    def _failed(self, now: float) -> tuple[str, ...]:
-        return tuple(
-            f"{action} of generation {number} fails: {error}"
-            for (action, number), error in sorted(dict(self._trouble).items())
-            if (action, number) in self._running or now < self._rest_until[action, number] + _WANTED_WITHIN_S
-        )
-
-    def _note_result(self, slot: _SLOT, error: BaseException | None) -> None:
-        action, generation = slot
-        if error is None:
-            self._failures.pop(slot, None)
-            self._trouble.pop(slot, None)
-            return
-        if isinstance(error, HolderLostError):
-            self.fenced = error
-        elif isinstance(error, ClaimLostError | StoppedError):
-            _LOG.info("given up", action=action, generation=generation, why=str(error))
-        elif isinstance(error, RefusedError):
-            self.refused = error
-        else:
-            count = self._failures[slot] = self._failures.get(slot, 0) + 1
-            rest = min(_LONGEST_REST_S, 2.0 ** min(count, _COUNTED))
-            self._rest_until[slot] = time.monotonic() + rest
-            if count >= _TROUBLE and not isinstance(error, InUseError | CoverLostError):
-                self._trouble[slot] = str(error)
-            _LOG.error("failed, trying again", action=action, generation=generation, error=error, wait_s=rest)
-
-    def close(self) -> None:
-        """Start no more tasks, and return without waiting for the running ones."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
 
 
 Publish = Callable[..., None]
@@ -209,6 +108,7 @@ class InstanceTasks:
         self.writers: dict[int, ChainWriter] = {}
         self._uncovered: dict[int, CoverLostError] = {}
         self._vanished: dict[int, Mapping[PartitionKey, str]] = {}
+        self._unmarked_since: dict[int, float] = {}
 
     @property
     def uncovered(self) -> dict[int, CoverLostError]:
@@ -317,21 +217,42 @@ class InstanceTasks:
     def _refuse_another_history(self, generations: Iterable[Generation], found: Iterable[Shortfall]) -> None:
         """Raise NotProvenError if a generation with a higher position read other records and is not yet tainted.
 
-        Its holder is about to append that taint. A sealed generation takes no more taints and is not compared: a
-        restore joins two generations only at a record that both hold, so the sealed one's records stay apart.
+        Its holder is about to append that taint. If it has not done so after a minute, it is appended here: the holder
+        may be gone for good. A sealed generation takes no more taints and is not compared: a restore joins two
+        generations only at a record that both hold, so the sealed one's records stay apart.
         """
         for other in generations:
             above = {short.key: short.offset for short in found if short.generation == other.number}
-            if other.sealed or not above:
+            rewritten = self._prover.compare(other, above) if above and not other.sealed else {}
+            if not rewritten:
+                self._unmarked_since.pop(other.number, None)
                 continue
-            for key, rewritten in sorted(self._prover.compare(other, above).items()):
-                raise NotProvenError(
-                    f"generation {other.number} has read another history of {other.name_of(key)} and does not say so "
-                    f"yet: {rewritten.reason}",
-                    code="TDM-I021",
-                    remedy=f"start {other.instance}, which marks it; or it ends when offset {above[key]} of the topic "
-                    "is written",
-                )
+            if time.monotonic() >= self._unmarked_since.setdefault(other.number, time.monotonic()) + _MARKED_WITHIN_S:
+                self._mark(other, rewritten)
+            key, first = min(rewritten.items())
+            raise NotProvenError(
+                f"generation {other.number} has read another history of {other.name_of(key)} and does not say so yet: "
+                f"{first.reason}",
+                code="TDM-I021",
+                remedy=f"wait, it is marked within a minute; or start {other.instance}, which marks it",
+            )
+
+    def _mark(self, other: Generation, rewritten: Mapping[PartitionKey, RewrittenRecord]) -> None:
+        """Append the taints that the holder of a COMPLETE generation should have appended by itself.
+
+        Raises ChainError if it has sealed the generation meanwhile.
+        """
+        taints = tuple(cut_taint(other, key, why.reason, cut_at=why.cut_at) for key, why in sorted(rewritten.items()))
+        self._load(other.number).append(tainted_entry(taints))
+        _LOG.error(
+            "marked a copy of another history in place of its holder",
+            generation=other.number,
+            instance=other.instance,
+            partitions=len(taints),
+            first=other.name_of(taints[0].key),
+            why=taints[0].reason,
+            remedy=f"start {other.instance}; `tandem release` lets the records go when they are not needed any more",
+        )
 
     def read_on(self) -> None:
         """Read all chains up to their heads. The last read may be a week old.
@@ -446,6 +367,11 @@ class InstanceTasks:
         return found
 
     def _confirm(self, number: int, covering: Iterable[Generation]) -> None:
+        """Raise CoverLostError unless all objects of all the `covering` generations are in the store."""
+        self._require_objects(number, covering)
+        self._uncovered.pop(number, None)
+
+    def _require_objects(self, number: int, covering: Iterable[Generation]) -> None:
         """Raise CoverLostError unless all objects of the `covering` generations are in the store.
 
         A chain proves only that an object was stored once. A principal that can delete one instance's data must not be
@@ -457,7 +383,6 @@ class InstanceTasks:
                 error = CoverLostError(number, state.number, lost)
                 self._uncovered[number] = bare(error)
                 raise error
-        self._uncovered.pop(number, None)
 
     def seal(self, number: int, successor: int) -> None:
         """Append SEALED if the successor covers the generation, checked once more on fresh chains and with the brokers.
@@ -508,7 +433,7 @@ class InstanceTasks:
             given_up = frozenset(
                 key
                 for key in let_go
-                if not guarded.has(key) or losses.found_lost(writer.state, key, guarded=True) is not None
+                if not guarded.has(key) or losses.found_lost(writer.state, key, guarded=guarded.has(key)) is not None
             )
         if begun is None:
             again = coverage.clearing(writer.state, generations, guarded, let_go)
@@ -516,8 +441,8 @@ class InstanceTasks:
                 _LOG.info("not clearing after all", generation=number)
                 return
             asked = frozenset(again.goes).difference(given_up)
-            kept = dict.fromkeys(self._cut_off(writer.state, asked, generations, guarded), losses.CUT_OFF_KEPT)
             kept |= self._unproven(writer.state, asked, generations, guarded)
+            kept |= dict.fromkeys(self._cut_off(writer.state, asked, generations, guarded), losses.CUT_OFF_KEPT)
             wanted = _without(again, kept)
             wanted = self._without_vanished(writer.state, wanted, generations, let_go)
         goes = (begun or wanted).goes
@@ -532,12 +457,13 @@ class InstanceTasks:
         outcome = clear_generation(
             self._store, writer, wanted, stop=self._stop, confirm=lambda: self._confirm(number, covering)
         )
+        if begun is None and (writer.state.clearing is not None or not outcome.pinned):
+            _tell_kept(writer.state, kept)
         if outcome.pinned:
             owners = ", ".join(sorted({pin.owner for pin in outcome.pinned}))
             raise InUseError(
                 f"generation {number} is in use by {owners}; it is cleared when they are done", code="TDM-I024"
             )
-        _tell_kept(writer.state, kept)
         if writer.state.gone:
             self.writers.pop(number, None)
         if writer.state.clearing is None:  # otherwise the process is stopping, and the next one continues the clearing
@@ -559,10 +485,28 @@ class InstanceTasks:
         doubtful = coverage.unproven_covers(mine, goes - found, generations, guarded)
         for newer in {g.number: g for g in doubtful.values()}.values():
             keys = [key for key, g in doubtful.items() if g is newer]
-            found.update(taint.key for taint in self._prover.cut_off(mine, newer, keys))
+            try:
+                found.update(taint.key for taint in self._prover.cut_off(mine, newer, keys))
+            except NotProvenError:  # of one of them, as a rule
+                found.update(key for key in keys if self._is_cut_off(mine, newer, key, generations))
         covered = coverage.newest_covers(mine, goes - found, generations).values()
         asked = {key for keys in covered for key in keys if guarded.has(key)} - found
         return found | self._prover.compare(mine, asked - mine.found_empty(asked)).keys()
+
+    def _is_cut_off(
+        self, mine: Generation, newer: Generation, key: PartitionKey, generations: list[Generation]
+    ) -> bool:
+        """Return whether the log lacks records that `mine` has read of a partition which `newer` covers.
+
+        The log may have been cut below both. Once a later generation is COMPLETE, none can cover the partition any
+        more, and no holder of a sealed one marks it. Raises NotProvenError before.
+        """
+        try:
+            return bool(self._prover.cut_off(mine, newer, [key]))
+        except NotProvenError:
+            if not self._is_beyond_cover(mine, newer, key, generations):
+                raise
+            return True
 
     def _unproven(
         self, mine: Generation, goes: frozenset[PartitionKey], generations: list[Generation], guarded: GuardedPartitions
@@ -576,7 +520,7 @@ class InstanceTasks:
         for number, keys in coverage.newest_covers(mine, goes, generations).items():
             asked = [key for key in keys if not guarded.has(key)]
             if asked:
-                self._confirm(mine.number, [states[number]])
+                self._require_objects(mine.number, [states[number]])
                 unproven = self._copies.unproven(mine, states[number], asked)
                 found |= dict.fromkeys(unproven, losses.NOT_PROVEN_KEPT)
         return found
@@ -601,9 +545,8 @@ class InstanceTasks:
                 elif coverage.common_offset(newer, key) < mine.positions[key].offset:
                     refuted[key] = newer.taints[key].reason
             refuted |= {key: found.reason for key, found in self._prover.compare(newer, asked).items()}
-            later = coverage.successor(newer, generations)
             for key, reason in refuted.items():
-                if later is None or key not in later.positions or not self._log_lacks(mine, later, key):
+                if not self._is_beyond_cover(mine, newer, key, generations):
                     raise NotProvenError(_KEPT.format(mine.number, number, mine.name_of(key), reason), code="TDM-I025")
                 kept.add(key)
         return frozenset(kept)
@@ -639,6 +582,13 @@ class InstanceTasks:
         newer = [g for g in generations if g.number > number and g.complete]
         covered = [key for key in mine.positions if any(coverage.cover(g, mine, key) is Cover.COVERED for g in newer)]
         self._vanished[number] = self._guard.vanished(mine, generations, sorted(covered))
+
+    def _is_beyond_cover(
+        self, mine: Generation, newer: Generation, key: PartitionKey, generations: list[Generation]
+    ) -> bool:
+        """Return whether the log lacks what `mine` has read, as one that is COMPLETE after its refuted cover shows."""
+        later = coverage.successor(newer, generations)
+        return later is not None and key in later.positions and self._log_lacks(mine, later, key)
 
     def _log_lacks(self, mine: Generation, later: Generation, key: PartitionKey) -> bool:
         """Return whether the log, as `later` has read it, lacks records that `mine` has read of a partition."""

@@ -40,10 +40,11 @@ from tandem.controller.decision.decide import (
 )
 from tandem.controller.decision.observation import Observation
 from tandem.controller.decision.pair_rules import kept_for_window
-from tandem.controller.instance.act import InstanceTasks, TaskBoard, TaskPolicy
+from tandem.controller.instance.act import InstanceTasks, TaskPolicy
 from tandem.controller.instance.history_proof import HistoryProver
 from tandem.controller.instance.pipelines import PipelineRuns
 from tandem.controller.instance.start import InstanceParts
+from tandem.controller.instance.task_board import TaskBoard
 from tandem.controller.instance.wiring import opening_of, pipeline_policy_of, workers_of
 from tandem.controller.watch.checkpoint_keeper import CheckpointKeeper
 from tandem.controller.watch.store_watch import StoreWatch

@@ -91,7 +91,7 @@ class HistoryProver:
                         f"{rewritten.reason}; waiting for another one",
                         code="TDM-I031",
                     )
-                found.append(_kept(older, key, rewritten.reason, cut_at=rewritten.cut_at))
+                found.append(cut_taint(older, key, rewritten.reason, cut_at=rewritten.cut_at))
         return tuple(found)
 
     def compare(
@@ -159,9 +159,10 @@ def _taint(older: Generation, newer: Generation, key: PartitionKey, end: int) ->
     cut_at = end if 0 <= end < old.offset else -1
     where = f"at {cut_at}" if cut_at >= 0 else "somewhere"
     reason = f"the log was cut {where} below what was read ({old.offset}), before generation {newer.number} read it"
-    return _kept(older, key, reason, cut_at=cut_at)
+    return cut_taint(older, key, reason, cut_at=cut_at)
 
 
-def _kept(older: Generation, key: PartitionKey, reason: str, *, cut_at: int) -> Taint:
+def cut_taint(older: Generation, key: PartitionKey, reason: str, *, cut_at: int) -> Taint:
+    """Return the taint of a copy that holds records which its log has lost, from `cut_at` on (-1: not known)."""
     old = older.positions[key]
     return Taint(key=key, offset=old.offset, reason=reason, cut_at=cut_at, epoch=old.epoch)

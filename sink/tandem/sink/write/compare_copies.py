@@ -15,12 +15,13 @@ import structlog
 from tandem.backup_avro.chain.entries import PartitionKey
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import DamagedError
+from tandem.backup_avro.record.record_spans import spans
 from tandem.backup_avro.selection.one_history import Records, has_record, last_record
 from tandem.backup_avro.selection.restorable_state import Parts, Slice, parts_by_key, slices_of
+from tandem.sink.encryption.errors import KeyDeniedError, MissingKeyError
 from tandem.sink.store.chain.chain_writer import StoppedError
 from tandem.sink.store.contract.object_store import ObjectMissingError, ObjectStore
 from tandem.sink.store.stored_blocks import blocks_backwards, header_of
-from tandem.sink.transcode.implementation_choice import best_bodies
 
 _LOG = structlog.get_logger()
 _MOST_BYTES: Final = 256 << 20
@@ -39,10 +40,10 @@ class CopyComparison:
     def unproven(self, older: Generation, newer: Generation, keys: Collection[PartitionKey]) -> frozenset[PartitionKey]:
         """Return those of `keys` of which `newer` does not hold the last record that `older` holds.
 
-        If it does, both have read one log up to there, and `older` holds nothing beyond. A record that has expired
-        since is not missed. Where objects are damaged, or where 256 MiB do not suffice, nothing is proven; nor where an
-        object of `older` is still missing when chains were read again: it raises ObjectMissingError the first time.
-        Raises the store's errors and those of keys.
+        If it does, both have read one log up to there, and `older` holds nothing beyond. A record that a policy has
+        deleted since is not missed. Nothing is proven where objects are damaged, their key is lost or denied, or 256
+        MiB do not suffice; nor where an object of `older` is still missing when chains were read again: the first time
+        that raises ObjectMissingError. Raises the store's errors, and KeyUnavailableError.
         """
         known = self._proven.setdefault((older.number, newer.number), {})
         asked = sorted(key for key in keys if key not in known)
@@ -62,12 +63,12 @@ class CopyComparison:
         there = _slices(newer, new, key, high=newer.sound_offset(key))
         try:
             last = self._last_record(held)
-            # Below the newer copy's log start records have expired: where the policy is compact alone, a log start
-            # that moved keeps the partition anyway.
-            if last is None or last[0] < newer.positions[key].log_start:
+            if last is None:
                 return True
+            if last[0] < newer.positions[key].log_start and older.compacted_since(key) is None:
+                return True  # expired: the policy has deleted all the time
             return has_record(there, last, self._records())
-        except (DamagedError, _TooLongError) as error:
+        except (DamagedError, MissingKeyError, KeyDeniedError, _TooLongError) as error:
             _LOG.warning(
                 "two copies can't be compared, the older one is kept",
                 partition=older.name_of(key),
@@ -99,9 +100,12 @@ class CopyComparison:
             left[0] -= len(body)
             if left[0] < 0:
                 raise _TooLongError("the record that both may hold lies more than 256 MiB below their ends")
-            spans = list(best_bodies().spans(body, count))
-            yield from ((s[2], body[s[1] : s[12]]) for s in reversed(spans) if piece.low <= s[2] < piece.high)
-            if spans and spans[0][2] <= piece.low:
+            first = next(spans(body, count), None)
+            if first is None or first[2] >= piece.high:
+                continue
+            found = list(spans(body, count))
+            yield from ((s[2], body[s[1] : s[12]]) for s in reversed(found) if piece.low <= s[2] < piece.high)
+            if first[2] <= piece.low:
                 return
 
 

@@ -43,6 +43,9 @@ def complete() -> Chain:
     return complete_generation(1, {K: 10})
 
 
+CUT = Taint(key=K, offset=10, reason="the log was cut", cut_at=7, epoch=0)
+
+
 def now(chain: Chain) -> Position:
     """The position of the one partition."""
     return chain.state.positions[K]
@@ -105,6 +108,17 @@ REFUSED = {
             EntryKind.SNAPSHOT,
         )
     },
+    "a gap of a COMPLETE generation, told of by another": refused(
+        HOLDER,
+        lambda c: c.entry(EntryKind.TAINTED, incarnation="a-0", taints=(Taint(key=K, offset=5, reason="a gap"),)),
+        start=complete,
+    ),
+    "a cut of a build, told of by another": refused(
+        HOLDER, lambda c: c.entry(EntryKind.TAINTED, incarnation="a-0", taints=(CUT,))
+    ),
+    "nothing, told of by another": refused(
+        HOLDER, lambda c: c.entry(EntryKind.TAINTED, incarnation="a-0"), start=complete
+    ),
     "SEALED by another": refused(HOLDER, lambda c: c.entry(EntryKind.SEALED, incarnation="a-0"), start=complete),
     "SEALED too early": refused("only a COMPLETE generation is sealed", lambda c: c.entry(EntryKind.SEALED)),
     **{
@@ -513,6 +527,15 @@ def test_the_first_taint_counts() -> None:
     assert chain.state.sound_offset(K) <= now(chain).offset
     chain.append(EntryKind.TAINTED, taints=(Taint(key=K, offset=7, reason="an object is missing"),))
     assert chain.state.taints == {K: Taint(key=K, offset=7, reason="a gap")}
+
+
+def test_anybody_marks_what_the_log_of_a_complete_generation_has_lost() -> None:
+    """Its holder may be gone for good. Nothing goes because of that: the records are kept, and cover nothing."""
+    chain = complete()
+    chain.append(EntryKind.TAINTED, incarnation="b-1", taints=(CUT,))
+    assert chain.state.taints == {K: CUT}
+    assert chain.state.holder == "a-1", "who goes on"
+    chain.append(EntryKind.CONFIRM, head_at=chain.state.at)
 
 
 def test_a_later_taint_further_down_counts() -> None:

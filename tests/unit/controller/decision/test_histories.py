@@ -24,8 +24,9 @@ from tandem.backup_avro.selection.coverage import clearing
 from tandem.backup_avro.selection.restorable_state import Slice, select
 from tandem.controller.decision.decide import Reason, StartPipeline, decide
 from tandem.controller.decision.observation import PipelineState, Role
-from tandem.controller.instance.act import InstanceTasks, TaskBoard, TaskPolicy
+from tandem.controller.instance.act import InstanceTasks, TaskPolicy
 from tandem.controller.instance.pipelines import asked_between_commits
+from tandem.controller.instance.task_board import TaskBoard
 from tandem.controller.watch.store_watch import StoreWatch
 from tandem.sink.commit_draft import CommitDrafter
 from tandem.sink.kafka.cluster.guarded_topics import ANY_GROUP, GuardedTopics

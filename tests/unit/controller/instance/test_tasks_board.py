@@ -14,8 +14,8 @@ from support.pipeline.waiting import until
 
 from tandem.backup_avro.chain.entries import Entry, EntryKind
 from tandem.backup_avro.errors import PermanentError, RefusedError, TransientError
-from tandem.controller.instance import act as tasks_module
-from tandem.controller.instance.act import InUseError, TaskBoard
+from tandem.controller.instance import task_board as tasks_module
+from tandem.controller.instance.task_board import InUseError, TaskBoard
 from tandem.controller.watch.store_watch import StoreWatch
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import ChainWriter, ClaimLostError, HolderLostError

@@ -584,18 +584,19 @@ class World:
         """The last hash of a generation."""
         return backup.positions[self.key].hashes[-1]
 
-    def tasks(self) -> InstanceTasks:
+    def tasks(self, instance: str = "a") -> InstanceTasks:
         tasks = InstanceTasks(
             store=self.store,
             cluster=self.cluster,  # type: ignore[arg-type]  # all that is asked of it
             open_source=lambda: self.source,
-            identity=Identity(pair=PAIR, instance="a", incarnation="a-1", cluster_id="cluster-1"),
+            identity=Identity(pair=PAIR, instance=instance, incarnation=f"{instance}-1", cluster_id="cluster-1"),
             opening=lambda _: OPENING,
             policy=TaskPolicy(read_back=False),
             publish=lambda _, **__: None,
             stop=threading.Event(),
         )
-        tasks.writers[1] = self.one.writer
+        if instance == "a":
+            tasks.writers[1] = self.one.writer
         return tasks
 
     def prover(self) -> HistoryProver:
@@ -653,6 +654,24 @@ def test_who_stands_lower_waits_until_another_history_is_marked() -> None:
     assert not said, "nothing is kept, and the next try comes soon"
     world.there.clear()
     assert len(world.tasks().prove_cuts(2)) == 1, "it was cut, as far as anybody can tell"
+
+
+def test_who_is_not_marked_after_a_minute_is_marked_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its holder may be gone for good. What only it has stays, and a restore takes the newer one."""
+    world = World(second=8)
+    world.has(RecordHash(9, "b" * 12))
+    tasks = world.tasks("b")
+    for _ in range(2):
+        with pytest.raises(NotProvenError, match="does not say so yet"):
+            tasks.prove_cuts(2)
+        assert not states_of(world)[0].taints
+    monkeypatch.setattr("tandem.controller.instance.act._MARKED_WITHIN_S", 0.0)
+    with pytest.raises(NotProvenError, match="does not say so yet"):
+        tasks.prove_cuts(2)
+    (taint,) = states_of(world)[0].taints.values()
+    assert (taint.key, taint.offset, taint.cut_at) == (world.key, 10, 8)
+    assert "another record at offset 9" in taint.reason
+    assert tasks.prove_cuts(2) == frozenset(), "nothing is short of it any more"
 
 
 def test_a_sealed_one_of_another_history_delays_nobody() -> None:
@@ -826,20 +845,6 @@ def test_what_was_kept_without_its_topic_is_proven_once_it_is_guarded_again(*, t
         assert states[0].cleared is not None
         assert states[0].cleared.stays == {world.key: CUT_OFF_KEPT}
         assert clearing(states[0], states, guarded(world.spec.topic())) is None
-
-
-def test_a_release_takes_no_proof_s_place_once_the_topic_is_guarded_again() -> None:
-    """Somebody lets the last of a topic go that seems to be gone. It is back before that is carried out."""
-    world = World()
-    tasks = sealed_without_its_topic(world)
-    wanted = Clearing(goes=(world.key,), stays={})
-    tasks.clear(1, wanted)
-    ReleaseReader(world.store, PAIR).append(release_of(world))
-    world.cluster.topics = {"t": world.spec.topic()}
-    world.has(world.hash_of(world.two), RecordHash(9, "b" * 12))
-    tasks.clear(1, wanted)
-    assert world.one.writer.state.cleared is not None
-    assert world.one.writer.state.cleared.stays == {world.key: CUT_OFF_KEPT}
 
 
 def test_a_cover_that_lost_its_objects_is_told_of_before_its_records_are_read() -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from support.backups.build_backup import Backup, TopicSpec, records
 from support.pipeline.doubles import MemoryStore
 
 from tandem.backup_avro.chain.entries import PartitionKey
+from tandem.backup_avro.errors import TandemError
 from tandem.backup_avro.record.current import Record
+from tandem.sink.encryption.errors import KeyDeniedError, MissingKeyError
 from tandem.sink.store import stored_blocks
 from tandem.sink.store.chain.chain_writer import StoppedError
 from tandem.sink.store.contract.object_store import ObjectMissingError
@@ -27,17 +30,20 @@ LATER = 1_800_000_000_000
 class Copies:
     """Generation 1 with these records of partition 0 in three objects, generation 2 with those, read by a scan."""
 
-    def __init__(self, first: Sequence[Record], second: Sequence[Record], *, end: int = 40, log_start: int = 0) -> None:
+    def __init__(
+        self, first: Sequence[Record], second: Sequence[Record], *, log_start: int = 0, policy: str = "compact"
+    ) -> None:
         self.store = MemoryStore()
-        self.one = Backup.claim(self.store, topics=[SPEC])
+        spec = replace(SPEC, config={"cleanup.policy": policy})
+        self.one = Backup.claim(self.store, topics=[spec])
         third = -(-len(first) // 3) or 1
         for at in range(0, len(first), third):
             self.one.commit([*first[at : at + third], *records("t", 1, range(at, at + 3))], journal=at == third)
         if not first:
             self.one.commit([], ends={("t", 0): 20})
         self.one.complete()
-        self.two = Backup.claim(self.store, topics=[SPEC], number=2, instance="b")
-        ends = {("t", 0): end, ("t", 1): end}
+        self.two = Backup.claim(self.store, topics=[spec], number=2, instance="b")
+        ends = {("t", 0): 40, ("t", 1): 40}
         self.two.commit(
             [*second, *records("t", 1, range(log_start, 30))], ends=ends, base_end=ends, log_start=log_start
         )
@@ -88,9 +94,13 @@ def copies_of_nothing() -> Copies:
     return Copies([], records("t", 0, range(30)))
 
 
-def test_what_has_expired_is_not_missed() -> None:
-    """The policy deletes: the log began at 25 when the newer copy was read."""
-    assert Copies(ONE_LOG, records("t", 0, range(25, 30)), log_start=25).unproven() == frozenset()
+@pytest.mark.parametrize(
+    ("policy", "proven"), [("delete", True), ("compact,delete", True), ("compact", False)], ids=str
+)
+def test_what_has_expired_is_not_missed(policy: str, *, proven: bool) -> None:
+    """The log began at 25 when the newer copy was read. If its policy is compact alone, that is a loss."""
+    copies = Copies(ONE_LOG, records("t", 0, range(25, 30)), log_start=25, policy=policy)
+    assert copies.unproven() == (frozenset() if proven else {KEY})
 
 
 def test_a_damaged_older_copy_proves_nothing() -> None:
@@ -131,6 +141,18 @@ def test_a_record_that_lies_too_deep_proves_nothing(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(compare_copies, "_MOST_BYTES", 600)
     assert Copies(ONE_LOG, records("t", 0, range(22))).unproven() == frozenset()
     assert Copies(ONE_LOG, records("t", 0, range(40))).unproven() == {KEY}
+
+
+@pytest.mark.parametrize("error", [MissingKeyError, KeyDeniedError])
+def test_a_lost_key_proves_nothing(error: type[TandemError], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others of the generation may go. A key that can't be reached now is asked for again."""
+
+    def refuse(*_: object) -> None:
+        raise error("no such key", code="TDM-X001")
+
+    copies = Copies(ONE_LOG, records("t", 0, range(30)))
+    monkeypatch.setattr(stored_blocks, "read_range", refuse)
+    assert copies.unproven() == {KEY}
 
 
 def test_it_ends_with_the_process() -> None:

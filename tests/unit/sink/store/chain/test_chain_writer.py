@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from support.backups.chains import CLUSTER, OPENING, PAIR, key, part, position, topic
 from support.pipeline.doubles import MemoryStore
 
-from tandem.backup_avro.chain.entries import Clearing, Entry, EntryKind, StoredObject
+from tandem.backup_avro.chain.entries import Clearing, Entry, EntryKind, StoredObject, Taint
 from tandem.backup_avro.chain.generation import ChainError
 from tandem.backup_avro.chain.json_codec import canonical, encode_entry, pack
 from tandem.backup_avro.errors import ConfigError, DamagedError
@@ -108,6 +109,21 @@ def test_a_rewrite_in_between_is_no_reason_to_stop(store: MemoryStore) -> None:
     entry = writer.append(commit(6))
     assert entry.seq == 4
     assert item.key in writer.state.replaced
+
+
+def test_a_mark_in_between_is_no_reason_to_stop(store: MemoryStore) -> None:
+    """The other instance has found that the log was set back; the holder is back, and finds it, too."""
+    writer = claimed(store)
+    writer.append(commit(9))
+    writer.append(draft(EntryKind.CONFIRM, head_at=writer.state.at + 5))
+    writer.append(draft(EntryKind.COMPLETE))
+    cut = Taint(key=key(), offset=9, reason="another history", cut_at=5, epoch=0)
+    other = ChainWriter(store, ChainReader(store, PAIR).load(1), "b-1", stop=threading.Event())
+    other.append(draft(EntryKind.TAINTED, taints=(cut,)))
+    assert writer.append(draft(EntryKind.TAINTED, taints=(replace(cut, cut_at=4),))).seq == 6
+    assert writer.state.taints[key()].cut_at == 4
+    assert writer.append(commit(12)).seq == 7
+    assert ChainReader(store, PAIR).load(1) == writer.state
 
 
 def test_two_claim_one_number(store: MemoryStore) -> None:
