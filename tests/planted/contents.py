@@ -105,14 +105,26 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="contents: the mark of an instance that is gone for good is waited for",
         file="controller/tandem/controller/instance/act.py",
-        old="                self._mark(other, rewritten)\n",
-        new="                pass\n",
+        old="            self._mark_in_time(other, rewritten)\n",
+        new="            pass\n",
     ),
     Mistake(
         name="contents: a copy of another history is marked before its holder could",
         file="controller/tandem/controller/instance/act.py",
-        old=", time.monotonic()) + _MARKED_WITHIN_S:",
-        new=", time.monotonic()):",
+        old="        if time.monotonic() < waits.since_mono + _MARKED_WITHIN_S:\n",
+        new="        if time.monotonic() < waits.since_mono:\n",
+    ),
+    Mistake(
+        name="contents: a holder that is at work is marked by who has another leader",
+        file="controller/tandem/controller/instance/act.py",
+        old="        if waits is None or waits.heads != heads:\n",
+        new="        if waits is None:\n",
+    ),
+    Mistake(
+        name="contents: a copy is sealed for a mark though the log has all again",
+        file="controller/tandem/controller/instance/act.py",
+        old="        self._refuse_what_is_back(writer.state, newer, guarded)\n",
+        new="",
     ),
     Mistake(
         name="contents: a build is complete beside a copy of another history without a mark",

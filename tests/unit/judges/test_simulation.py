@@ -6,7 +6,6 @@ import os
 import random
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,10 +15,8 @@ from simulation import runtime
 from simulation.directed import HISTORIES
 from simulation.judge import Judge
 from simulation.log import Cluster, Partition
-from simulation.world import World
-from support.backups.chains import Chain, position, topic
 
-from tandem.backup_avro.chain.entries import Base, PartitionKey
+from tandem.backup_avro.chain.entries import PartitionKey
 
 ROOT = Path(__file__).parents[3]
 
@@ -148,47 +145,6 @@ def test_of_volumes_that_were_set_back_a_copy_knows_what_its_hashes_say() -> Non
     assert judge._known_up_to(key, log, cast("Any", tainted)) == 3
 
 
-def test_only_a_copy_that_nobody_can_speak_for_excuses_a_taint(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of another history that reaches further, of an instance that is gone for good, and nothing else."""
-    monkeypatch.setattr(Judge, "_held", lambda *_: [])
-    cluster = Cluster()
-    of = cluster.create("t", partitions=2, retention_s=20.0).topic_id
-    one, other = PartitionKey(of, 0), PartitionKey(of, 1)
-
-    def chain(number: int, instance: str, offset: int, *, epoch: int, done: bool = True) -> Chain:
-        positions = {one: position(offset, epoch=epoch, head_at=20 + number), other: position(5, head_at=20 + number)}
-        if not done:
-            positions[other] = replace(positions[other], base=Base(start=0, end=5, leader=1))
-        chain = Chain(number=number, instance=instance, incarnation=f"{instance}-1", claimed_at=number).open()
-        topics = (replace(topic("t", partitions=2), topic_id=of),)
-        return chain.commit(positions, topics=topics)
-
-    def excused(
-        gone: str | None = "a", *, former: PartitionKey = one, epoch: int = 1, build: Chain | None = None
-    ) -> bool:
-        judge = Judge(cluster, cast("Any", None), "orders")
-        cluster.partitions[of, 0].set_back_to[:] = cluster.partitions[of, 1].set_back_to[:] = [0]
-        judge._former.add((1, former))
-        world = World.__new__(World)
-        world.gone, world.judge, world.cluster = gone, judge, cluster
-        building = build or chain(3, "b", 8, epoch=epoch)
-        tainted = chain(2, "b", 8, epoch=1).complete().taint(8, one)
-        return world._waits_for_gone([copy.state, tainted.state, building.state])
-
-    copy = chain(1, "a", 10, epoch=1).complete()
-    assert excused()
-    assert not excused(gone=None), "everybody is there"
-    assert not excused(gone="b"), "its holder is there, and says so"
-    assert not excused(former=other), "it is of another history where nobody looks it up"
-    assert not excused(epoch=2), "the build has read a record of a newer epoch"
-    assert not excused(build=chain(3, "b", 11, epoch=1)), "the build reaches further"
-    assert not excused(build=chain(3, "b", 8, epoch=1, done=False)), "the build has more to read"
-    assert not excused(build=chain(3, "b", 8, epoch=1).taint(5, other)), "the build is spoilt by itself"
-    assert not excused(build=chain(3, "b", 10, epoch=1).complete()), "nothing is being built"
-    copy.seal()
-    assert not excused(), "nobody waits for it"
-
-
 def test_memory_is_given_back_twice_a_turn() -> None:
     """When a generation is complete, and when one has been cleared: not at each try, which may be every second.
 
@@ -246,14 +202,47 @@ def test_directed_histories() -> None:
     assert f"{len(HISTORIES)} passed, 0 failed" in told.stdout
 
 
+def test_directed_histories_of_one_rule_fail_together() -> None:
+    """Nobody asks the brokers about logs that were cut, or set back: three histories go by what they answer."""
+    mistake = (
+        "from tandem.controller.instance.act import InstanceTasks\n"
+        "InstanceTasks.prove_cuts = lambda self, number: frozenset()\n"
+    )
+    told = run("--directed", "--seeds", "1", code=mistake)
+    assert told.returncode == 3, told.stdout + told.stderr
+    assert "a never became Active: the cut keeps it from COMPLETE" in told.stdout
+    assert f"{len(HISTORIES) - 3} passed, 3 failed" in told.stdout
+
+
+def test_a_restore_of_a_former_log_is_found() -> None:
+    """When all trouble is over: here nobody is left to read the log as it is."""
+    history = (
+        "from simulation import directed\n"
+        "def former(seed):\n"
+        "    stage = directed.Stage(seed, 'busy', 'idle')\n"
+        "    stage.world.start('a')\n"
+        "    directed.demand(stage.run(40, lambda: stage.complete('a')), 'a never became Active')\n"
+        "    stage.kill_for_good('a')\n"
+        "    stage.world.judge.check_present_logs()\n"
+        "    stage.set_back('idle', 12, more=3)\n"
+        "    stage.world.judge.check_present_logs()\n"
+        "    return stage.world\n"
+        "directed.HISTORIES.clear()\n"
+        "directed.HISTORIES['a former log'] = former\n"
+    )
+    told = run("--directed", "--seeds", "1", code=history)
+    assert told.returncode == 3, told.stdout + told.stderr
+    assert "a former log, seed 1: 04-0 restored up to 20 from generations (1,): " in told.stdout
+
+
 @pytest.mark.parametrize(
     ("mistake", "said"),
     [
         pytest.param(
             "from tandem.controller.instance.act import InstanceTasks\n"
-            "InstanceTasks.prove_cuts = lambda self, number: frozenset()\n",
-            "a never became Active: the cut keeps it from COMPLETE",
-            id="nobody asks the brokers about an idle log that was cut",
+            "InstanceTasks._mark_in_time = lambda self, other, rewritten: None\n",
+            "a never became Active: the mark of b's copy is waited for",
+            id="nobody marks the copy of an instance that is gone for good",
         ),
         pytest.param(
             "from tandem.sink import pipeline\n"

@@ -72,6 +72,14 @@ class TaskPolicy:
     guard_bytes: int = 16 << 20
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Unmarked:
+    """A copy of another history that is not marked, as of the last times at which its holder was at the logs' ends."""
+
+    heads: Mapping[PartitionKey, int]
+    since_mono: float
+
+
 Publish = Callable[..., None]
 
 
@@ -108,7 +116,7 @@ class InstanceTasks:
         self.writers: dict[int, ChainWriter] = {}
         self._uncovered: dict[int, CoverLostError] = {}
         self._vanished: dict[int, Mapping[PartitionKey, str]] = {}
-        self._unmarked_since: dict[int, float] = {}
+        self._unmarked: dict[int, _Unmarked] = {}
 
     @property
     def uncovered(self) -> dict[int, CoverLostError]:
@@ -217,7 +225,7 @@ class InstanceTasks:
     def _refuse_another_history(self, generations: Iterable[Generation], found: Iterable[Shortfall]) -> None:
         """Raise NotProvenError if a generation with a higher position read other records and is not yet tainted.
 
-        Its holder is about to append that taint. If it has not done so after a minute, it is appended here: the holder
+        Its holder is about to append that taint. If it has done nothing for a minute, it is appended here: the holder
         may be gone for good. A sealed generation takes no more taints and is not compared: a restore joins two
         generations only at a record that both hold, so the sealed one's records stay apart.
         """
@@ -225,10 +233,9 @@ class InstanceTasks:
             above = {short.key: short.offset for short in found if short.generation == other.number}
             rewritten = self._prover.compare(other, above) if above and not other.sealed else {}
             if not rewritten:
-                self._unmarked_since.pop(other.number, None)
+                self._unmarked.pop(other.number, None)
                 continue
-            if time.monotonic() >= self._unmarked_since.setdefault(other.number, time.monotonic()) + _MARKED_WITHIN_S:
-                self._mark(other, rewritten)
+            self._mark_in_time(other, rewritten)
             key, first = min(rewritten.items())
             raise NotProvenError(
                 f"generation {other.number} has read another history of {other.name_of(key)} and does not say so yet: "
@@ -237,11 +244,18 @@ class InstanceTasks:
                 remedy=f"wait, it is marked within a minute; or start {other.instance}, which marks it",
             )
 
-    def _mark(self, other: Generation, rewritten: Mapping[PartitionKey, RewrittenRecord]) -> None:
-        """Append the taints that the holder of a COMPLETE generation should have appended by itself.
+    def _mark_in_time(self, other: Generation, rewritten: Mapping[PartitionKey, RewrittenRecord]) -> None:
+        """Append the taints that the holder of a COMPLETE generation has not appended within a minute.
 
-        Raises ChainError if it has sealed the generation meanwhile.
+        A holder that still finds one of these logs at its end is at work, with a leader that tells it something else:
+        the minute begins again. Raises ChainError if it has sealed the generation meanwhile.
         """
+        heads = {key: other.head_at(key) for key in rewritten}
+        waits = self._unmarked.get(other.number)
+        if waits is None or waits.heads != heads:
+            waits = self._unmarked[other.number] = _Unmarked(heads=heads, since_mono=time.monotonic())
+        if time.monotonic() < waits.since_mono + _MARKED_WITHIN_S:
+            return
         taints = tuple(cut_taint(other, key, why.reason, cut_at=why.cut_at) for key, why in sorted(rewritten.items()))
         self._load(other.number).append(tainted_entry(taints))
         _LOG.error(
@@ -402,6 +416,7 @@ class InstanceTasks:
         cut = self._prover.cut_off(writer.state, newer, coverage.doubtful_partitions(newer, writer.state, guarded))
         covered = coverage.covered_partitions(newer, writer.state, guarded)
         cut += self._prover.rewritten(writer.state, newer, set(covered).difference(taint.key for taint in cut))
+        self._refuse_what_is_back(writer.state, newer, guarded)
         self._confirm(number, [newer])
         if cut:
             writer.append(tainted_entry(cut))
@@ -411,6 +426,24 @@ class InstanceTasks:
         writer.append(sealed_entry(f"covered by generation {successor}", topics=topics))
         _LOG.info("sealed", generation=number, successor=successor)
         self._publish(CoordinationEvent.PASSIVATED, **head_fields(Head.of(writer.state)))
+
+    def _refuse_what_is_back(self, mine: Generation, newer: Generation, guarded: GuardedPartitions) -> None:
+        """Raise NotProvenError if a log has all again that a mark calls cut off, and `newer` has not read it yet.
+
+        The other instance may have marked it while another leader had other records.
+        """
+        behind = [
+            key
+            for key, position in mine.positions.items()
+            if guarded.has(key) and coverage.cut_off(mine, key) and newer.positions[key].offset < position.offset
+        ]
+        for key in behind:
+            if self._prover.has_read_this(mine, [key]):
+                raise NotProvenError(
+                    f"the log of {mine.name_of(key)} has all again that generation {mine.number} has read, and "
+                    f"generation {newer.number} stands below it: waiting until that has read it, or for another one",
+                    code="TDM-I051",
+                )
 
     def clear(self, number: int, wanted: Clearing, *, complete: bool = True) -> None:
         """Clear the partitions of a generation that may go, decided once more on fresh chains.

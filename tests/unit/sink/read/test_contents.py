@@ -674,6 +674,44 @@ def test_who_is_not_marked_after_a_minute_is_marked_here(monkeypatch: pytest.Mon
     assert tasks.prove_cuts(2) == frozenset(), "nothing is short of it any more"
 
 
+def test_a_holder_that_is_at_work_is_not_marked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It finds the log at its end all the time: its leader tells it something else than the one that is asked here."""
+    world = World(second=8)
+    world.has(RecordHash(9, "b" * 12))
+    now = 0.0
+    monkeypatch.setattr("tandem.controller.instance.act.time", SimpleNamespace(monotonic=lambda: now))
+    tasks = world.tasks("b")
+    for at, works, marked in ((0.0, True, False), (100.0, True, False), (150.0, False, False), (160.0, False, True)):
+        now = at
+        if works:
+            world.store.clock_ms += 1000
+            world.one.append(EntryKind.CONFIRM, head_at=world.store.clock_ms)
+            world.store.clock_ms += 1000
+            world.two.append(EntryKind.CONFIRM, head_at=world.store.clock_ms)
+        with pytest.raises(NotProvenError, match="does not say so yet"):
+            tasks.prove_cuts(2)
+        assert bool(states_of(world)[0].taints) is marked
+
+
+@pytest.mark.parametrize("back", [True, False])
+def test_what_was_marked_is_not_sealed_while_the_log_has_it_again(*, back: bool) -> None:
+    """Another leader had other records for a while. Generation 2 has not read on yet, and would be restored."""
+    world = World(second=12, same=True)
+    third = Backup.claim(world.store, topics=[world.spec], instance="b", number=3)
+    third.hashed = True
+    third.commit(records("t", 0, range(8)), epoch=3)
+    third.complete()
+    cut = Taint(key=world.key, offset=10, reason="another history", cut_at=8, epoch=3)
+    world.one.append(EntryKind.TAINTED, taints=(cut,))
+    world.has(world.hash_of(third), world.hash_of(world.one) if back else RecordHash(9, "b" * 12))
+    if back:
+        with pytest.raises(NotProvenError, match="the log of t-0 has all again that generation 1 has read"):
+            world.tasks().seal(1, 3)
+    else:
+        world.tasks().seal(1, 3)
+    assert world.one.writer.state.sealed is not back
+
+
 def test_a_sealed_one_of_another_history_delays_nobody() -> None:
     """It takes no mark any more, and no restore joins it to another generation without a record that both hold."""
     world = World(second=8)

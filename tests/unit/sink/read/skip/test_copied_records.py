@@ -22,6 +22,7 @@ from tandem.sink.process import clock
 from tandem.sink.read.reader_context import EmptyTail
 from tandem.sink.read.skip import copied_records
 from tandem.sink.read.skip.copied_records import CopiedRecords, LookupPendingError, last_record
+from tandem.sink.store import stored_blocks
 
 LONG_AGO = 10**12
 
@@ -82,7 +83,7 @@ def test_the_last_record_is_found_from_behind(
     monkeypatch: pytest.MonkeyPatch, each: int, journal: bool, keys: KeyRing, window: int
 ) -> None:
     """However its objects are cut, and wherever they are read from."""
-    monkeypatch.setattr(copied_records, "_WINDOW", window)
+    monkeypatch.setattr(stored_blocks, "_WINDOW", window)
     it = Copy(each=each, journal=journal, keys=keys)
     assert it.last() == 5
     assert it.last(4) == 3
