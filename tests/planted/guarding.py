@@ -55,14 +55,20 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="vanished keys: records beyond the older copy's end count as those that it has",
         file=_KEYS,
-        old="return max(part.last for _, part in newer) > max(part.last for _, part in older)",
-        new="return False",
+        old="        max(part.last for part in there),\n",
+        new="",
     ),
     Mistake(
         name="vanished keys: equal counts prove equal records after a sweep",
         file=_KEYS,
         old="    return not swept and not erased",
         new="    return not erased",
+    ),
+    Mistake(
+        name="vanished keys: equal counts prove equal records of another replica",
+        file="avro/tandem/backup_avro/selection/vanished_keys.py",
+        old="    return _totals(older) != _totals(newer)\n",
+        new="    return False\n",
     ),
     Mistake(
         name="vanished keys: equal counts prove equal records after an erasure",

@@ -175,9 +175,10 @@ def _tombstones_live_ms(copy: Generation, key: PartitionKey) -> int:
 def counts_prove(newer: Generation, older: Generation, key: PartitionKey) -> bool:
     """Return whether equal numbers of records in a range mean equal records: one copy's are a subset of the other's.
 
-    Compaction only removes records, so a log that is read later has no other ones in a range. Not so if a sweep has
-    removed records of `older` that the log still had, by key or by age, if keys were erased, or if the two scans ran at
-    the same time.
+    Compaction only removes records, so a log that is read later has no other ones in a range, unless another replica
+    leads, which is cleaned by itself: so all else that chains tell of a range has to be equal, too (`_may_differ`). Not
+    so if a sweep has removed records of `older` that the log still had, by key or by age, if keys were erased, or if
+    the two scans ran at the same time.
     """
     swept = key in older.horizons or key in older.expired
     erased = older.erased or newer.erased
@@ -328,8 +329,23 @@ def _may_differ(older: list[LivePart], newer: list[LivePart], *, by_counts: bool
         return False
     if not by_counts or held != sum(part.records for _, part in newer):
         return True
-    # Only below the older copy's end are the records of the newer one a subset.
-    return max(part.last for _, part in newer) > max(part.last for _, part in older)
+    # Only below the older copy's end are the records of the newer one a subset, and only of one replica: another one
+    # is cleaned by itself, and may have others yet.
+    return _totals(older) != _totals(newer)
+
+
+def _totals(parts: list[LivePart]) -> tuple[int, ...]:
+    """Return what two copies of a range have alike if they have the same records, as far as chains tell."""
+    there = [part for _, part in parts]
+    sizes = [-1 if part.uncompressed is None else part.uncompressed for part in there]
+    return (
+        min(part.first for part in there),
+        max(part.last for part in there),
+        min(part.min_timestamp for part in there),
+        max(part.max_timestamp for part in there),
+        sum(part.tombstones for part in there),
+        sum(sizes) if min(sizes) >= 0 else -1,
+    )
 
 
 def _side_by_side(

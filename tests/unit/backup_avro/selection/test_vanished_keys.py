@@ -81,6 +81,7 @@ def _part(stretch: Sequence[Record]) -> Part:
         max_timestamp=0,
         start=1,
         end=2,
+        uncompressed=sum(10 + len(name or b"") for _, name, _ in stretch),
     )
 
 
@@ -177,9 +178,25 @@ def test_equal_counts_save_reading_and_change_nothing(names: list[bytes | None],
 def test_records_beyond_the_older_end_make_up_for_none_that_was_lost() -> None:
     """Where a part of the newer copy lies across that end, as many of them as were lost prove nothing."""
     records: list[Record] = [(offset, b"%d" % offset, True) for offset in range(10)]
-    newer = [one for one in records if one[0] != 3] + [(10, b"new", True)]
+    newer = [one for one in records if one[0] != 3] + [(10, b"n", True)]
     found = compared(copied(records, cuts=(5,)), copied(newer), by_counts=True)
     assert found == VanishedKeys(count=1, offsets=(3,))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param((0, b"9", True), id="the first offset"),
+        pytest.param((3, b"9", False), id="a tombstone"),
+        pytest.param((3, b"longer", True), id="the size"),
+    ],
+)
+def test_as_many_records_of_another_replica_make_up_for_none_that_was_lost(other: Record) -> None:
+    """It is cleaned by itself: it still has one that the older copy's replica had removed, and key 5 is gone."""
+    older: list[Record] = [(1, b"1", True), (5, b"5", True), *((offset, b"9", True) for offset in range(6, 10))]
+    newer = sorted([*(one for one in older if one[1] != b"5"), other])
+    assert len(newer) == len(older)
+    assert compared(copied(older), copied(newer), by_counts=True) == VanishedKeys(count=1, offsets=(5,))
 
 
 def test_only_ranges_that_differ_are_read() -> None:
