@@ -45,7 +45,7 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="contents: the log is not compared again before the older copy is cleared",
         file="controller/tandem/controller/instance/act.py",
-        old="        found = set(self._rewritten_covers(mine, goes, generations, guarded))\n",
+        old="        found = set(self._rewritten_covers(mine, covers, generations, guarded))\n",
         new="        found: set[PartitionKey] = set()\n",
     ),
     Mistake(
@@ -69,7 +69,7 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="contents: what a person lets go of is asked about again, and cleared for nothing at each look",
         file="controller/tandem/controller/instance/act.py",
-        old=" or losses.found_lost(writer.state, key, guarded=guarded.has(key)) is not None\n",
+        old=" or losses.found_lost(writer.state, key, guarded=True) is not None\n",
         new="\n",
     ),
     Mistake(
@@ -141,7 +141,7 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="contents: a copy of a topic that is gone goes by its offsets",
         file="controller/tandem/controller/instance/act.py",
-        old="            kept |= self._unproven(writer.state, asked, generations, guarded)\n",
+        old="            kept |= self._unproven(writer.state, covers, generations, guarded)\n",
         new="",
     ),
     Mistake(

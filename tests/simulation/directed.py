@@ -638,6 +638,21 @@ def set_back_under_a_copy_of_nothing(seed: int) -> World:
     return world
 
 
+def _begin(stage: Stage, *, every_s: float) -> None:
+    """Have instance a become Active, and read a few records of `idle` as a tail."""
+    stage.world.start("a")
+    demand(stage.run(40, lambda: stage.complete("a")), "a never became Active")
+    for _ in range(3):
+        stage.write("idle", 2)
+        stage.run(every_s)
+
+
+def _demand_kept(copy: Generation, key: PartitionKey) -> None:
+    """Demand that a copy was cleared but for one partition."""
+    kept = {} if copy.cleared is None else copy.cleared.stays
+    demand(set(kept) == {key}, f"kept: {kept}")
+
+
 def topic_gone_before_anybody_asked(seed: int) -> World:
     """The Active dies, volumes are set back, the other instance builds, the topic is recreated, the first is back."""
     stage = Stage(seed, "busy", "idle", "quiet")
@@ -649,15 +664,14 @@ def topic_gone_before_anybody_asked(seed: int) -> World:
     stage.set_back("idle", 15, more=3)
     world.start("b")
     demand(stage.run(60, lambda: stage.complete("b")), "b never became Active")
-    was = stage.key("idle"), stage.key("quiet")
+    former = stage.key("idle")
     for name in ("idle", "quiet"):
         world.cluster.delete(name)
     world.cluster.create("idle", partitions=1, retention_s=_RETENTION_S)
     world.start("a")
     first = min(stage.states(), key=lambda state: state.number)
     demand(stage.run(60, lambda: first.cleared), "the first copy was never cleared")
-    stays = first.cleared.stays if first.cleared is not None else {}
-    demand(set(stays) == {was[0]}, f"kept: {stays}")
+    _demand_kept(first, former)
     stage.run(20)
     return world
 
@@ -684,11 +698,7 @@ def guarded_again_after_a_set_back(seed: int) -> World:
     """A topic is not guarded when a copy is sealed, its log is set back, and it is guarded again."""
     stage = Stage(seed, "busy", "idle", window_s=30)
     world = stage.world
-    world.start("a")
-    demand(stage.run(40, lambda: stage.complete("a")), "a never became Active")
-    for _ in range(3):
-        stage.write("idle", 2)
-        stage.run(2)
+    _begin(stage, every_s=2)
     world.crash(world.alive["a"].process)
     world.start("b")
     demand(stage.run(60, lambda: stage.complete("b")), "b never became Active")
@@ -701,8 +711,7 @@ def guarded_again_after_a_set_back(seed: int) -> World:
     stage.set_back("idle", 12, more=-2)
     world.cluster.topics["idle"] = topic
     demand(stage.run(120, lambda: first.cleared), "the first copy is tried to be cleared for ever")
-    kept = {} if first.cleared is None else first.cleared.stays
-    demand(set(kept) == {stage.key("idle")}, f"kept: {kept}")
+    _demand_kept(first, stage.key("idle"))
     stage.run(20)
     return world
 
@@ -711,16 +720,9 @@ def guarded_again_after_a_cut_under_sealed_copies(seed: int) -> World:
     """Two copies are sealed while a topic is not guarded; its log is cut below both, and it is guarded again."""
     stage = Stage(seed, "busy", "idle", window_s=40)
     world, log = stage.world, stage.logs["idle"]
-    world.start("a")
-    demand(stage.run(40, lambda: stage.complete("a")), "a never became Active")
-    for _ in range(3):
-        stage.write("idle", 2)
-        stage.run(2)
+    _begin(stage, every_s=2)
     world.crash(world.alive["a"].process)
-    log.epoch += 1
-    log.epochs.append((log.epoch, log.end))
-    log.leader = 3 - log.leader
-    log.wake()
+    log.move()
     stage.write("idle", 4)
     world.start("b")
     demand(stage.run(60, lambda: stage.complete("b")), "b never became Active")
@@ -734,8 +736,7 @@ def guarded_again_after_a_cut_under_sealed_copies(seed: int) -> World:
     stage.cut("idle", 24)
     world.cluster.topics["idle"] = topic
     demand(stage.run(160, lambda: first.cleared), "the first copy is tried to be cleared for ever")
-    kept = {} if first.cleared is None else first.cleared.stays
-    demand(set(kept) == {stage.key("idle")}, f"kept: {kept}")
+    _demand_kept(first, stage.key("idle"))
     stage.run(20)
     return world
 
@@ -744,11 +745,7 @@ def topic_gone_after_its_cover_changed(seed: int) -> World:
     """A copy is sealed under a sound cover; the log is set back, another cover is built, and the topic is deleted."""
     stage = Stage(seed, "busy", "idle", window_s=25)
     world = stage.world
-    world.start("a")
-    demand(stage.run(40, lambda: stage.complete("a")), "a never became Active")
-    for _ in range(3):
-        stage.write("idle", 2)
-        stage.run(1)
+    _begin(stage, every_s=1)
     world.start("b")
     world.failover("b")
     demand(stage.run(60, lambda: stage.complete("b")), "b never became Active")

@@ -59,10 +59,7 @@ def test_two_histories_of_one_epoch_are_not_mixed(
     """100 records are backed up and lost by the brokers, 200 others take their offsets: a new generation has these."""
     server = own_kafka()
     pair = _with_snapshot(server, new_pair, topic_name)
-    a = pair.start("a")
-    pair.wait("generation 1 is complete", lambda: pair.complete(1))
-    write(server.bootstrap, topic_name, 100, "lost")
-    one = pair.wait("all is committed", lambda: pair.covered({(topic_name, 0): 200}))
+    a, one = _backed_up(pair, server, topic_name, 100)
     was = position(one, topic_name)
 
     _set_back_under(a, pair, server, topic_name, then="a" if away else None)
@@ -113,10 +110,7 @@ def test_a_copy_stays_whose_topic_was_recreated_before_a_broker_was_asked(
     """Instance b has built a copy of the log that was set back. When a is back, no broker knows the former log."""
     server = own_kafka()
     pair = _with_snapshot(server, new_pair, topic_name)
-    a = pair.start("a")
-    pair.wait("generation 1 is complete", lambda: pair.complete(1))
-    write(server.bootstrap, topic_name, 100, "lost")
-    one = pair.wait("all is committed", lambda: pair.covered({(topic_name, 0): 200}))
+    a, one = _backed_up(pair, server, topic_name, 100)
     (key,) = one.positions
     _set_back_under(a, pair, server, topic_name, then="b")
     two = pair.wait("generation 2 is complete", lambda: pair.complete(2))
@@ -141,12 +135,7 @@ def test_a_copy_of_another_history_is_marked_though_its_instance_is_gone(
     """Instance a is gone for good, and nobody writes: b stands below it with its build, and marks it after a minute."""
     server = own_kafka()
     pair = _with_snapshot(server, new_pair, topic_name)
-    a = pair.start("a")
-    pair.wait("generation 1 is complete", lambda: pair.complete(1))
-    write(server.bootstrap, topic_name, 1, "lost")
-    pair.wait("all is committed", lambda: pair.covered({(topic_name, 0): 101}))
-    write(server.bootstrap, topic_name, 99, "lost")
-    pair.wait("all is committed", lambda: pair.covered({(topic_name, 0): 200}))
+    a, _ = _backed_up(pair, server, topic_name, 1, 99)
     _set_back_under(a, pair, server, topic_name, then="b", count=95)
     one = pair.wait("generation 1 is marked", lambda: (g := pair.generation(1)) and g.taints and g)
     (taint,) = one.taints.values()
@@ -173,6 +162,17 @@ def _with_snapshot(
     shutil.copytree(server.data, server.folder / "snapshot")
     server.start()
     return pair
+
+
+def _backed_up(pair: Pair, server: KafkaServer, topic: str, *counts: int) -> tuple[Instance, Generation]:
+    """Start instance a, and have its generation 1 back up these numbers of records, one after the other."""
+    a = pair.start("a")
+    one = pair.wait("generation 1 is complete", lambda: pair.complete(1))
+    for at, count in enumerate(counts, start=1):
+        write(server.bootstrap, topic, count, "lost")
+        end = 100 + sum(counts[:at])
+        one = pair.wait("all is committed", lambda end=end: pair.covered({(topic, 0): end}))
+    return a, one
 
 
 def _set_back_under(

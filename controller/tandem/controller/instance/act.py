@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeAlias
 
 import structlog
 
@@ -81,6 +82,8 @@ class _Unmarked:
 
 
 Publish = Callable[..., None]
+_Covers: TypeAlias = Mapping[int, Sequence[PartitionKey]]
+"""Partitions to clear, by the number of the newest generation that covers them (`coverage.newest_covers`)."""
 
 
 class InstanceTasks:
@@ -437,13 +440,12 @@ class InstanceTasks:
             for key, position in mine.positions.items()
             if guarded.has(key) and coverage.cut_off(mine, key) and newer.positions[key].offset < position.offset
         ]
-        for key in behind:
-            if self._prover.has_read_this(mine, [key]):
-                raise NotProvenError(
-                    f"the log of {mine.name_of(key)} has all again that generation {mine.number} has read, and "
-                    f"generation {newer.number} stands below it: waiting until that has read it, or for another one",
-                    code="TDM-I051",
-                )
+        for key in sorted(self._prover.still_there(mine, behind)) if behind else ():
+            raise NotProvenError(
+                f"the log of {mine.name_of(key)} has all again that generation {mine.number} has read, and "
+                f"generation {newer.number} stands below it: waiting until that has read it, or for another one",
+                code="TDM-I051",
+            )
 
     def clear(self, number: int, wanted: Clearing, *, complete: bool = True) -> None:
         """Clear the partitions of a generation that may go, decided once more on fresh chains.
@@ -466,7 +468,7 @@ class InstanceTasks:
             given_up = frozenset(
                 key
                 for key in let_go
-                if not guarded.has(key) or losses.found_lost(writer.state, key, guarded=guarded.has(key)) is not None
+                if not guarded.has(key) or losses.found_lost(writer.state, key, guarded=True) is not None
             )
         if begun is None:
             again = coverage.clearing(writer.state, generations, guarded, let_go)
@@ -474,8 +476,9 @@ class InstanceTasks:
                 _LOG.info("not clearing after all", generation=number)
                 return
             asked = frozenset(again.goes).difference(given_up)
-            kept |= self._unproven(writer.state, asked, generations, guarded)
-            kept |= dict.fromkeys(self._cut_off(writer.state, asked, generations, guarded), losses.CUT_OFF_KEPT)
+            covers = coverage.newest_covers(writer.state, asked, generations)
+            kept |= self._unproven(writer.state, covers, generations, guarded)
+            kept |= dict.fromkeys(self._cut_off(writer.state, covers, generations, guarded), losses.CUT_OFF_KEPT)
             wanted = _without(again, kept)
             wanted = self._without_vanished(writer.state, wanted, generations, let_go)
         goes = (begun or wanted).goes
@@ -507,23 +510,23 @@ class InstanceTasks:
             self._publish(CoordinationEvent.CLEARED, **head_fields(Head.of(writer.state)))
 
     def _cut_off(
-        self, mine: Generation, goes: frozenset[PartitionKey], generations: list[Generation], guarded: GuardedPartitions
+        self, mine: Generation, covers: _Covers, generations: list[Generation], guarded: GuardedPartitions
     ) -> set[PartitionKey]:
-        """Return the partitions of `goes` of which the logs lack records that `mine` has read, as brokers tell.
+        """Return the covered partitions of which the logs lack records that `mine` has read, as brokers tell.
 
         SEALED proved that the cover of that time had read the same logs, if they were guarded then. The newest cover is
         another one by now, or has another history. Raises NotProvenError, and errors of the brokers.
         """
-        found = set(self._rewritten_covers(mine, goes, generations, guarded))
-        doubtful = coverage.unproven_covers(mine, goes - found, generations, guarded)
+        found = set(self._rewritten_covers(mine, covers, generations, guarded))
+        asked = {key for keys in covers.values() for key in keys if guarded.has(key)}
+        doubtful = coverage.unproven_covers(mine, asked - found, generations, guarded)
         for newer in {g.number: g for g in doubtful.values()}.values():
             keys = [key for key, g in doubtful.items() if g is newer]
             try:
                 found.update(taint.key for taint in self._prover.cut_off(mine, newer, keys))
             except NotProvenError:  # of one of them, as a rule
                 found.update(key for key in keys if self._is_cut_off(mine, newer, key, generations))
-        covered = coverage.newest_covers(mine, goes - found, generations).values()
-        asked = {key for keys in covered for key in keys if guarded.has(key)} - found
+        asked -= found
         return found | self._prover.compare(mine, asked - mine.found_empty(asked)).keys()
 
     def _is_cut_off(
@@ -542,15 +545,15 @@ class InstanceTasks:
             return True
 
     def _unproven(
-        self, mine: Generation, goes: frozenset[PartitionKey], generations: list[Generation], guarded: GuardedPartitions
+        self, mine: Generation, covers: _Covers, generations: list[Generation], guarded: GuardedPartitions
     ) -> dict[PartitionKey, str]:
-        """Return the partitions of `goes` of which neither brokers nor records prove that their cover has them.
+        """Return the covered partitions of which neither brokers nor records prove that their cover has them.
 
         No broker can be asked about what is not guarded. Raises CoverLostError if a cover has lost objects.
         """
         found: dict[PartitionKey, str] = {}
         states = {state.number: state for state in generations}
-        for number, keys in coverage.newest_covers(mine, goes, generations).items():
+        for number, keys in covers.items():
             asked = [key for key in keys if not guarded.has(key)]
             if asked:
                 self._require_objects(mine.number, [states[number]])
@@ -559,9 +562,9 @@ class InstanceTasks:
         return found
 
     def _rewritten_covers(
-        self, mine: Generation, goes: frozenset[PartitionKey], generations: list[Generation], guarded: GuardedPartitions
+        self, mine: Generation, covers: _Covers, generations: list[Generation], guarded: GuardedPartitions
     ) -> frozenset[PartitionKey]:
-        """Return the partitions of `goes` of which no generation that read the present log has the records.
+        """Return the covered partitions of which no generation that read the present log has the records.
 
         SEALED proved that `mine` and its cover had read one history. A broker's volume may have been put back to a
         snapshot since then, and the cover is tainted only when its holder has noticed. A taint that does not reach down
@@ -570,7 +573,7 @@ class InstanceTasks:
         """
         states = {state.number: state for state in generations}
         kept: set[PartitionKey] = set()
-        for number, keys in coverage.newest_covers(mine, goes, generations).items():
+        for number, keys in covers.items():
             newer, asked, refuted = states[number], [], {}
             for key in filter(guarded.has, keys):
                 if not coverage.cut_off(newer, key):

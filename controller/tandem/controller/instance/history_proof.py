@@ -123,15 +123,24 @@ class HistoryProver:
 
     def has_read_this(self, state: Generation, keys: Collection[PartitionKey]) -> bool:
         """Return whether the logs still have all records that `state` has read of `keys`. Raises as `cut_off`."""
-        if self.compare(state, keys):
-            return False
+        return not self.compare(state, keys) and not self._cut_logs(state, keys)
+
+    def still_there(self, state: Generation, keys: Collection[PartitionKey]) -> frozenset[PartitionKey]:
+        """Return those of `keys` whose logs still have all records that `state` has read. Raises as `cut_off`."""
+        same = frozenset(keys) - self.compare(state, keys).keys()
+        return same - self._cut_logs(state, same)
+
+    def _cut_logs(self, state: Generation, keys: Collection[PartitionKey]) -> set[PartitionKey]:
+        """Return those of `keys` whose logs end the epoch of the position of `state` below it, or do not have it."""
         asked = sorted(key for key in keys if state.positions[key].epoch >= 0)
         names = {key: TopicPartition(state.topics[key.topic_id].name, key.partition) for key in asked}
         if not names:
-            return True
+            return set()
         (ends,) = self._leader_epoch_ends(names, state)
         at = state.positions
-        return all(log_holds(*ends[tp], of_epoch=at[key].epoch, offset=at[key].offset) for key, tp in names.items())
+        return {
+            key for key, tp in names.items() if not log_holds(*ends[tp], of_epoch=at[key].epoch, offset=at[key].offset)
+        }
 
     def _leader_epoch_ends(
         self, names: Mapping[PartitionKey, TopicPartition], *states: Generation

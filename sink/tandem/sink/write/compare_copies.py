@@ -59,8 +59,8 @@ class CopyComparison:
                 self._proven.pop(pair, None)
 
     def _proves(self, older: Generation, newer: Generation, key: PartitionKey, old: Parts, new: Parts) -> bool:
-        held = _slices(older, old, key, high=older.positions[key].offset)
-        there = _slices(newer, new, key, high=newer.sound_offset(key))
+        held = slices_of(older, old.get(key, ()), 0, older.positions[key].offset)
+        there = slices_of(newer, new.get(key, ()), 0, newer.sound_offset(key))
         try:
             last = self._last_record(held)
             if last is None:
@@ -111,8 +111,3 @@ class CopyComparison:
 
 class _TooLongError(Exception):
     """More had to be read than is worth it."""
-
-
-def _slices(state: Generation, parts: Parts, key: PartitionKey, *, high: int) -> list[Slice]:
-    """Return the slices of a partition below `high`."""
-    return slices_of(state, parts.get(key, ()), 0, high)

@@ -27,7 +27,6 @@ from tandem.backup_avro.record.container import (
     ContainerHeader,
     decode_header,
     decompress,
-    encode_header,
     iter_blocks,
 )
 from tandem.backup_avro.record.current import decode_body
@@ -43,6 +42,7 @@ from tandem.sink.store import (
     StoreAccess,
     StoreDeniedError,
     open_store,
+    stored_blocks,
 )
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.encrypted_objects import Plain, open_object, read_parts
@@ -289,7 +289,7 @@ def header_of(opening: Opening) -> ContainerHeader:
     """Return the header that each object of a generation begins with. DamagedError for an unknown codec."""
     if opening.codec not in list(Codec):
         raise DamagedError(f"its generation's OPEN names the codec {opening.codec}", code="TDM-P066")
-    return decode_header(encode_header(codec=Codec(opening.codec), sync=bytes.fromhex(opening.sync)))
+    return stored_blocks.header_of(opening)
 
 
 _decoder = cache(decoder_for)
