@@ -44,6 +44,7 @@ from tandem.sink.kafka.errors.cluster_errors import (
     ClusterDeniedError,
     ClusterTransientError,
     ClusterUnreachableError,
+    TopicExistsError,
     UnknownTopicError,
 )
 from tandem.sink.kafka.errors.error_codes import ErrorCode
@@ -82,6 +83,8 @@ _TOPICS_AT_ONCE = 200
 _PARTITIONS_AT_ONCE = 2_000
 _GROUPS_AT_ONCE = 16
 _LEADERLESS_S = 0.3
+#: How long brokers may say that a topic does not exist until it is believed: one may not have heard of a new topic yet.
+_UNKNOWN_S = 2.0
 _FIRST_TRY_S = 5.0
 
 # Recorded with their effective values even if they are not set on the topic: a restore depends on them.
@@ -397,9 +400,11 @@ class ClusterAdmin:
         config: Mapping[str, str] | None = None,
         only_ask: bool = False,
     ) -> None:
-        """Create a topic; replication factor -1 is the broker's default. Raises TopicExistsError too.
+        """Create a topic, and wait until its partitions have leaders. Replication factor -1 is the broker's default.
 
-        With `only_ask` the cluster only validates the request: nothing is created, and a refusal is raised.
+        Raises TopicExistsError too, once the partitions of that topic have leaders: another process may have created
+        it just now. With `only_ask` the cluster only validates the request: nothing is created, and a refusal is
+        raised.
         """
         deadline = self._deadline()
         topic = NewTopic(
@@ -410,7 +415,35 @@ class ClusterAdmin:
             f"topic {name}",
             lambda: self._admin.create_topics([topic], validate_only=only_ask, **self._left(deadline)),
         )
-        self._result("create", f"topic {name}", futures[name], deadline)
+        try:
+            self._result("create", f"topic {name}", futures[name], deadline)
+        except TopicExistsError:
+            if not only_ask:
+                self._wait_for_leaders(name, 1, deadline)
+            raise
+        if not only_ask:
+            self._wait_for_leaders(name, partitions, deadline)
+
+    def _wait_for_leaders(self, name: str, partitions: int, deadline: float) -> None:
+        """Wait until at least so many partitions are described, each with a leader.
+
+        The controller answers a creation before the brokers have heard of it.
+        """
+        while True:
+            leaders = dict.fromkeys(range(partitions), -1)
+            for info in self._described([name], deadline):
+                leaders |= {number: leader for number, (leader, _) in info.partitions.items()}
+            without = min((number for number, leader in leaders.items() if leader < 0), default=None)
+            if without is None:
+                return
+            if time.monotonic() + _LEADERLESS_S >= deadline:
+                raise ClusterTransientError(
+                    f"topic {name} was created, but its partition {without} has no leader after {self._timeout_s:g} s "
+                    f"at {self._servers}",
+                    code="TDM-K073",
+                    remedy="look whether all brokers are up, and try again",
+                )
+            time.sleep(_LEADERLESS_S)
 
     def delete_records(self, topic: str, partition: int, *, below: int) -> None:
         """Delete the records of a partition below an offset, at most its high watermark. Needs the right Delete."""
@@ -461,6 +494,7 @@ class ClusterAdmin:
         The latest offset is the last stable one under `read_committed`. An offset of -1: no record is that recent.
         """
         deadline = self._deadline()
+        believed = min(time.monotonic() + _UNKNOWN_S, deadline)
         self._introduce(deadline)
         level = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
         found: dict[TopicPartition, tuple[int, int]] = {}
@@ -468,9 +502,10 @@ class ClusterAdmin:
         while left:
             try:
                 self._list_offsets(left, level, deadline, found)
-            except ClusterTransientError:
+            except (ClusterTransientError, UnknownTopicError) as error:
                 # For a topic that was just created or has lost its leader, most partitions answer, and the rest soon.
-                if time.monotonic() + _LEADERLESS_S >= deadline:
+                patient_until = believed if isinstance(error, UnknownTopicError) else deadline
+                if time.monotonic() + _LEADERLESS_S >= patient_until:
                     raise
                 time.sleep(_LEADERLESS_S)
             left = {tp: when for tp, when in left.items() if tp not in found}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final
@@ -10,7 +9,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from tandem.backup_avro.errors import RefusedError, TimedOutError
+from tandem.backup_avro.errors import RefusedError
 from tandem.sink.kafka.auth.client_config import Value, for_confluent, servers_of
 from tandem.sink.kafka.cluster.admin import EARLIEST, LATEST, ClusterAdmin
 from tandem.sink.kafka.errors.cluster_errors import (
@@ -25,7 +24,6 @@ from tandem.spark_jobs.restore.progress import task_progress as marks
 from tandem.spark_jobs.restore.progress.batch_producer import TRANSACTION_TIMEOUT_MS
 from tandem.spark_jobs.restore.progress.task_progress import ProgressView, RestoreProgress
 
-_VISIBLE_S: Final = 60.0
 _BROKERS_S: Final = 30.0
 _TRANSACTION_LIMIT: Final = "transaction.max.timeout.ms"
 
@@ -167,20 +165,6 @@ class TargetCluster:
             self.alter_config(plan.target, config)
             return
         self._create(plan, config, replication_factor=replication_factor)
-        deadline = time.monotonic() + _VISIBLE_S
-        while not self._visible(plan):
-            if time.monotonic() > deadline:
-                raise TimedOutError(
-                    f"topic {plan.target} was created, but has no leaders after {_VISIBLE_S:.0f} s",
-                    code="TDM-R086",
-                    remedy="look whether all brokers are up, and give the same command again",
-                )
-            time.sleep(0.2)
-
-    def _visible(self, plan: TopicPlan) -> bool:
-        infos = self.admin.topics([plan.target])
-        leaders = [leader for info in infos for leader, _ in info.partitions.values()]
-        return len(leaders) == plan.count and min(leaders) >= 0
 
     def set_config(self, topic: str, changes: Mapping[str, str | None]) -> dict[str, str]:
         """Set a topic's config; return the keys that the cluster refuses, with the reason.

@@ -1,0 +1,140 @@
+"""Topics that were just created: brokers answer requests for them only once they have heard of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from tandem.sink.kafka.cluster import admin as cluster
+from tandem.sink.kafka.cluster.admin import LATEST, ClusterAdmin
+from tandem.sink.kafka.errors.cluster_errors import ClusterTransientError, TopicExistsError, UnknownTopicError
+from tandem.sink.kafka.events import TopicPartition
+
+_UNKNOWN = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+_LEADERLESS = KafkaError(KafkaError.LEADER_NOT_AVAILABLE)
+_EXISTS = KafkaError(KafkaError.TOPIC_ALREADY_EXISTS)
+
+
+class _Client:
+    """A cluster with topic "t": `described` are its descriptions, the last of them for good; an error, or leaders.
+
+    `ends`: what is answered when ends of logs are asked for, the last of them for good; an error, or an offset.
+    """
+
+    def __init__(self) -> None:
+        self.described: list[KafkaError | list[int | None]] = [[1, 1]]
+        self.ends: list[KafkaError | int] = [7]
+        self.refusal: KafkaError | None = None
+
+    def poll(self, _: float) -> None:
+        """Say nothing."""
+
+    def describe_cluster(self, **_: float) -> Future[object]:
+        return _done(SimpleNamespace(cluster_id="c"))
+
+    def create_topics(self, topics: Any, **_: object) -> Mapping[str, Future[object]]:
+        """Create it, or refuse."""
+        return {topic.topic: _done(self.refusal) for topic in topics}
+
+    def describe_topics(self, wanted: Any, **_: float) -> Mapping[str, Future[object]]:
+        """Describe those that are asked for."""
+        answer = _next(self.described)
+        said = answer if isinstance(answer, KafkaError) else _topic(answer)
+        return {name: _done(said) for name in wanted.topic_names}
+
+    def list_offsets(self, asks: Mapping[Any, object], **_: object) -> Mapping[Any, Future[object]]:
+        """Answer all in the same way."""
+        answer = _next(self.ends)
+        said = answer if isinstance(answer, KafkaError) else SimpleNamespace(offset=answer, leader_epoch=0)
+        return {part: _done(said) for part in asks}
+
+
+def _next(answers: list[Any]) -> Any:
+    return answers.pop(0) if len(answers) > 1 else answers[0]
+
+
+def _topic(leaders: list[int | None]) -> object:
+    parts = [
+        SimpleNamespace(id=number, leader=None if leader is None else SimpleNamespace(id=leader), replicas=[1])
+        for number, leader in enumerate(leaders)
+    ]
+    own_id = "A" * 21 + chr(ord("Q"))  # held by this description alone: references too many are released
+    return SimpleNamespace(topic_id=own_id, partitions=parts, is_internal=False)
+
+
+def _done(answer: object) -> Future[object]:
+    future: Future[object] = Future()
+    if isinstance(answer, KafkaError):
+        future.set_exception(KafkaException(answer))
+    else:
+        future.set_result(answer)
+    return future
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[_Client]:
+    """The client of the next ClusterAdmin."""
+    made = _Client()
+    monkeypatch.setattr(cluster, "AdminClient", lambda _: made)
+    monkeypatch.setattr(cluster, "TopicCollection", lambda names: SimpleNamespace(topic_names=names))
+    return made
+
+
+def _admin(timeout_s: float = 5) -> ClusterAdmin:
+    return ClusterAdmin({"bootstrap.servers": "b:9092"}, timeout_s=timeout_s)
+
+
+def test_a_created_topic_can_be_used_at_once(client: _Client) -> None:
+    """The controller answers before brokers know of the topic, of its last partitions, and of their leaders."""
+    client.described = [_UNKNOWN, [1], [1, None], [1, 1]]
+    _admin().create_topic("t", partitions=2)
+    assert len(client.described) == 1
+
+
+def test_who_comes_second_waits_as_well(client: _Client) -> None:
+    """Another process created it this very moment."""
+    client.refusal = _EXISTS
+    client.described = [_UNKNOWN, [None], [1]]
+    with pytest.raises(TopicExistsError):
+        _admin().create_topic("t", partitions=2)
+    assert len(client.described) == 1
+
+
+@pytest.mark.parametrize("refusal", [None, _EXISTS], ids=["taken", "refused"])
+def test_a_question_waits_for_nothing(client: _Client, refusal: KafkaError | None) -> None:
+    """Nothing is created."""
+    client.refusal, client.described = refusal, [_UNKNOWN, [1, 1]]
+    if refusal is None:
+        _admin().create_topic("t", partitions=2, only_ask=True)
+    else:
+        with pytest.raises(TopicExistsError):
+            _admin().create_topic("t", partitions=2, only_ask=True)
+    assert len(client.described) == 2
+
+
+def test_a_topic_that_gets_no_leaders_is_an_error(client: _Client) -> None:
+    """With the partitions that have none."""
+    client.described = [[1, None]]
+    with pytest.raises(ClusterTransientError, match=r"topic t .* partition 1 .* b:9092") as refused:
+        _admin(timeout_s=1).create_topic("t", partitions=2)
+    assert "brokers" in str(refused.value.remedy)
+
+
+def test_one_broker_that_has_not_heard_of_a_topic_is_not_believed_at_once(client: _Client) -> None:
+    """It was created a moment ago, and this broker is behind the one that was asked first."""
+    client.ends, client.described = [_LEADERLESS, _UNKNOWN, 7], [_UNKNOWN, [1]]
+    found = _admin().list_offsets({("t", 0): LATEST}, read_committed=False)
+    assert found == {TopicPartition("t", 0): (7, 0)}
+
+
+@pytest.mark.parametrize("answer", [_LEADERLESS, _UNKNOWN], ids=["no leader", "unknown"])
+def test_a_topic_that_stays_unknown_is_unknown(client: _Client, answer: KafkaError) -> None:
+    """After a moment, not after all the time that a call may take."""
+    client.ends, client.described = [answer], [_UNKNOWN]
+    with pytest.raises(UnknownTopicError, match="t-0"):
+        _admin(timeout_s=60).list_offsets({("t", 0): LATEST}, read_committed=False)
