@@ -143,4 +143,16 @@ MISTAKES: tuple[Mistake, ...] = (
         old="        self.clear_trouble(subject)\n        return True\n",
         new="        return True\n",
     ),
+    Mistake(
+        name="a created topic is used before the brokers know of it",
+        file="sink/tandem/sink/kafka/cluster/admin.py",
+        old="            self._wait_for_leaders(name, partitions, deadline)\n",
+        new="            self._wait_for_leaders(name, 0, deadline)\n",
+    ),
+    Mistake(
+        name="one broker that does not know a topic is believed at once",
+        file="sink/tandem/sink/kafka/cluster/admin.py",
+        old="        believed = min(time.monotonic() + _UNKNOWN_S, deadline)\n",
+        new="        believed = time.monotonic()\n",
+    ),
 )

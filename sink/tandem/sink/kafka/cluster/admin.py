@@ -83,6 +83,8 @@ _TOPICS_AT_ONCE = 200
 _PARTITIONS_AT_ONCE = 2_000
 _GROUPS_AT_ONCE = 16
 _LEADERLESS_S = 0.3
+#: The first pause of a wait for the leaders of a new topic: most have them within milliseconds.
+_UNLED_S = 0.05
 #: How long brokers may say that a topic does not exist until it is believed: one may not have heard of a new topic yet.
 _UNKNOWN_S = 2.0
 _FIRST_TRY_S = 5.0
@@ -429,6 +431,7 @@ class ClusterAdmin:
 
         The controller answers a creation before the brokers have heard of it.
         """
+        pause_s = _UNLED_S
         while True:
             leaders = dict.fromkeys(range(partitions), -1)
             for info in self._described([name], deadline):
@@ -436,14 +439,15 @@ class ClusterAdmin:
             without = min((number for number, leader in leaders.items() if leader < 0), default=None)
             if without is None:
                 return
-            if time.monotonic() + _LEADERLESS_S >= deadline:
+            if time.monotonic() + pause_s >= deadline:
                 raise ClusterTransientError(
                     f"topic {name} was created, but its partition {without} has no leader after {self._timeout_s:g} s "
                     f"at {self._servers}",
                     code="TDM-K073",
                     remedy="look whether all brokers are up, and try again",
                 )
-            time.sleep(_LEADERLESS_S)
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, 1.0)
 
     def delete_records(self, topic: str, partition: int, *, below: int) -> None:
         """Delete the records of a partition below an offset, at most its high watermark. Needs the right Delete."""
