@@ -176,7 +176,7 @@ def _generation_tables(found: GenerationDescription, *, wide: bool) -> Iterator[
     yield Table(
         title="chain",
         columns=("entry", "count", "first", "last"),
-        rows=[(e.kind, f"{e.count:,}", output.at(e.first_at), output.at(e.last_at)) for e in found.entries],
+        rows=[(e.kind, e.count, output.at(e.first_at), output.at(e.last_at)) for e in found.entries],
         right=frozenset({"count"}),
     )
     yield from _topics(found.topics)
@@ -245,9 +245,9 @@ def _topics(topics: Sequence[TopicStored]) -> Iterator[Table | str]:
                     one.name + (" (removed)" if one.removed else ""),
                     one.topic_id,
                     one.partitions,
-                    f"{one.records:,}",
-                    f"{one.tombstones:,}",
-                    f"{one.objects:,}",
+                    one.records,
+                    one.tombstones,
+                    one.objects,
                     output.size(one.bytes),
                     " ".join(f"{name}={value}" for name, value in one.config.items()) or None,
                 )
@@ -307,7 +307,7 @@ def _objects(objects: Sequence[ObjectStored]) -> Iterator[Table | str]:
         Table(
             title="objects",
             columns=("object", *figures, "topics"),
-            rows=[(o.key, f"{o.records:,}", output.size(o.bytes), _few(o.topics)) for o in objects[:_SHOWN]],
+            rows=[(o.key, o.records, output.size(o.bytes), _few(o.topics)) for o in objects[:_SHOWN]],
             right=frozenset(figures),
         ),
         len(objects),

@@ -92,7 +92,7 @@ def _tables(happenings: tuple[HistoryEvent, ...], *, commits: bool) -> Iterator[
 
 
 def _row(one: HistoryEvent, *, commits: bool) -> tuple[object, ...]:
-    figures = (f"{one.objects:,}", f"{one.records:,}", output.size(one.bytes), f"{one.positions:,}") if commits else ()
+    figures = (one.objects, one.records, output.size(one.bytes), one.positions) if commits else ()
     return (
         output.at(one.at),
         one.generation,

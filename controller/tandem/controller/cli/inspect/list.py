@@ -74,9 +74,9 @@ def _tables(found: tuple[PairSummary, ...]) -> Iterator[Table]:
                 one.pair,
                 None if one.active is None else f"{one.active} ({one.active_generation})",
                 ", ".join(map(str, one.generations)),
-                f"{one.topics:,}",
-                f"{one.records:,}",
-                f"{one.objects:,}",
+                one.topics,
+                one.records,
+                one.objects,
                 output.size(one.bytes),
             )
             for one in found

@@ -278,11 +278,11 @@ def _generation(one: GenerationStatus) -> tuple[object, ...]:
         output.at(one.completed_at),
         None if one.last_commit_age_s is None else _ago(one.last_commit_age_s),
         f"{one.partitions_complete}/{one.partitions}",
-        f"{one.records:,}",
-        f"{one.tombstones:,}",
+        one.records,
+        one.tombstones,
         output.size(one.bytes),
-        f"{one.objects:,}",
-        f"{one.chain_seq:,}",
+        one.objects,
+        one.chain_seq,
     )
 
 

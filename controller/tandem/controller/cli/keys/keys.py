@@ -92,7 +92,7 @@ def _tables(at_hand: Mapping[str, str], current: str | None, uses: tuple[KeyUse,
                     use.generation,
                     use.instance,
                     use.key_id or "not encrypted",
-                    f"{use.objects:,}",
+                    use.objects,
                     output.size(use.bytes),
                     "yes" if use.at_hand else "NO",
                 )

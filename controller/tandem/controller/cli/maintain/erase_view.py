@@ -71,12 +71,12 @@ def _plan_tables(report: ErasureReport) -> Iterator[Table | str]:
             rows=[
                 (
                     one.generation,
-                    f"{one.searched:,}",
-                    f"{one.objects:,}",
+                    one.searched,
+                    one.objects,
                     output.size(one.bytes),
-                    f"{one.records:,}",
-                    f"{one.tombstones:,}",
-                    f"{one.replaced:,}",
+                    one.records,
+                    one.tombstones,
+                    one.replaced,
                     ", ".join(one.checkpoints) or None,
                 )
                 for one in report.plan.generations

@@ -164,7 +164,7 @@ def _show(found: ReleaseDocument, form: OutputFormat) -> None:
                 loss.instance,
                 loss.state.value,
                 len(loss.partitions),
-                f"{loss.records:,}",
+                loss.records,
                 output.size(loss.bytes),
                 output.at(loss.last_read_at),
                 loss.waits_for,

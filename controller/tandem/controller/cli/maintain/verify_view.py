@@ -156,7 +156,9 @@ def only_copy(result: CompareResult) -> str:
 
 
 def _sides(result: CompareResult) -> tuple[str, str]:
-    return ("in the backup", "in the topic") if result.against == "topic" else ("in the older", "in the newer")
+    if result.against == "topic":
+        return "offset in backup", "offset in topic"
+    return "offset in older", "offset in newer"
 
 
 def _not_judged(parts: tuple[PartitionResult, ...]) -> dict[str, int]:

@@ -40,6 +40,7 @@ SCHEMA_VERSION: Final = 1
 _UNITS: Final = {"s": "Seconds", "ms": "Milliseconds"}
 _FOLDED: Final = 24
 """Smallest width, in characters, to which a column of text is folded; in need one with shorter words is narrower."""
+_PLACES: Final = frozenset({"generation", "entry", "partition", "epoch", "log start", "base end"})
 _SPAN_UNITS: Final = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 
 
@@ -60,6 +61,9 @@ WideOption = Annotated[
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
     """Rows of cells under `columns`; cells are converted by `str`, None is `-`. `right` names right-aligned columns.
+
+    Integers in right-aligned columns are counts, and get separators of thousands, but for those that name a place
+    (`_PLACES`, and offsets): people copy them into commands.
 
     `extra` names columns that a terminal leaves out, from the first of them on, until the table fits. ValueError if it
     names one that is not there: a wide terminal would not show the mistake.
@@ -322,7 +326,8 @@ def _print(text: str, stream: TextIO) -> None:
 
 
 def _table(table: Table, *, wide: bool) -> None:
-    rows = [["-" if cell is None else printable(str(cell)) for cell in row] for row in table.rows]
+    counts = [name in table.right - _PLACES and "offset" not in name for name in table.columns]
+    rows = [list(map(_cell, row, counts)) for row in table.rows]
     if is_fancy(sys.stdout):
         _draw(table, rows, wide=wide)
         return
@@ -336,6 +341,12 @@ def _table(table: Table, *, wide: bool) -> None:
             for cell, width, column in zip(line, widths, table.columns, strict=True)
         ]
         _print("  ".join(cells).rstrip(), sys.stdout)
+
+
+def _cell(cell: object, is_count: bool) -> str:
+    if cell is None:
+        return "-"
+    return f"{cell:,}" if is_count and type(cell) is int else printable(str(cell))
 
 
 def _draw(table: Table, rows: Sequence[Sequence[str]], *, wide: bool) -> None:

@@ -118,7 +118,7 @@ def plan_tables(plan: RewindPlan, *, wide: bool = False) -> Iterator[Table | str
 def _sums(changes: Sequence[_Change], *, wide: bool) -> tuple[object, ...]:
     found = [one.found for one in changes]
     return (
-        f"{sum(one.keys for one in found):,}",
+        sum(one.keys for one in found),
         *((found[0].first_offset, found[0].last_offset) if wide else ()),
         min((one.first_at for one in found if one.first_at is not None), default=None),
         max((one.last_at for one in found if one.last_at is not None), default=None),

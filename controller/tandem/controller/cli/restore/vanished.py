@@ -205,4 +205,4 @@ def _show(found: VanishedKeysDocument, form: OutputFormat, *, wide: bool) -> Non
 
 def _figures(rows: Sequence[VanishedPartition]) -> tuple[str, ...]:
     sums = (sum(getattr(row, name) for row in rows) for name in ("vanished", "newer", "restorable", "written"))
-    return (*(f"{count:,}" for count in sums), " ".join([key for row in rows for key in row.sample][:_SAMPLE]))
+    return (*sums, " ".join([key for row in rows for key in row.sample][:_SAMPLE]))

@@ -62,7 +62,7 @@ def demo(
     output.note("")
     table = Table(
         columns=("FIGURE", "VALUE"),
-        rows=[(name, f"{value:,}") for name, value in output.plain(figures).items()],
+        rows=list(output.plain(figures).items()),
         right=frozenset({"VALUE"}),
     )
     output.show(kind="Demo", body=figures, output=form, tables=[table])

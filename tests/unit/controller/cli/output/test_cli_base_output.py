@@ -163,11 +163,19 @@ def test_piped_tables_are_aligned_and_whole(capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().out.splitlines() == [
         "a line",
         "",
-        "NAME".ljust(200) + "   LAG",
-        "airports".ljust(200) + "     7",
-        "x" * 200 + "     -",
-        "a\\x1b[31mb\\n".ljust(200) + "  1234",
+        "NAME".ljust(200) + "    LAG",
+        "airports".ljust(200) + "      7",
+        "x" * 200 + "      -",
+        "a\\x1b[31mb\\n".ljust(200) + "  1,234",
     ]
+
+
+def test_counts_have_separators_and_places_have_none(capsys: pytest.CaptureFixture[str]) -> None:
+    """An offset or the number of an entry is copied into the next command."""
+    columns = ("version", "generation", "entry", "next offset", "records")
+    numbers = Table(columns=columns, rows=[(1234,) * 5], right=frozenset(columns) - {"version"})
+    output.show(kind="X", body={}, output=OutputFormat.TABLE, tables=[numbers])
+    assert capsys.readouterr().out.splitlines()[1].split() == ["1234", "1234", "1234", "1234", "1,234"]
 
 
 def test_tables_on_a_terminal_are_drawn_but_hold_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
