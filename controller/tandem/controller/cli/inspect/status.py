@@ -211,7 +211,8 @@ def _last(ran: Mapping[JobKind, JobOutcome | None], now: datetime) -> Iterator[s
 def _headline(found: Overview) -> Iterator[str]:
     yield f"pair {found.pair} in {found.root} at {output.at(found.at)}"
     count = len(found.problems)
-    yield "HEALTHY" if found.healthy else f"UNHEALTHY: {count} problem{'s' if count != 1 else ''}"
+    well = "HEALTHY" if found.pause is None else "HEALTHY, and paused: no instance takes a turn by itself"
+    yield well if found.healthy else f"UNHEALTHY: {count} problem{'s' if count != 1 else ''}"
     for problem in found.problems:
         yield f"  * {problem.message}"
         yield f"    what to do: {problem.remedy}"

@@ -19,6 +19,7 @@ from tandem.backup_avro.chain import layout
 from tandem.backup_avro.documents.checkpoint import CheckpointOutcome
 from tandem.backup_avro.documents.coordination_message import CoordinationEvent
 from tandem.backup_avro.documents.outcome import JobKind, JobScope
+from tandem.backup_avro.documents.pause import Pause
 from tandem.controller.cli.inspect.status import _tables
 from tandem.controller.cli.main import run
 from tandem.controller.cli.output import output
@@ -27,6 +28,7 @@ from tandem.controller.status.overview import overview
 from tandem.sink.store import ObjectStore
 from tandem.sink.store.chain import checkpoints, outcomes
 from tandem.sink.store.chain.chain_writer import now_ms
+from tandem.sink.store.chain.pauses import PauseReader
 
 ORDERS = TopicSpec("orders", partitions=2)
 
@@ -51,6 +53,17 @@ def test_healthy(store: ObjectStore, config: str, capsys: pytest.CaptureFixture[
     assert "1,500" in printed.out
     assert "the brokers were not asked" in lines[-1]
     assert printed.err == ""
+
+
+def test_a_pause_stands_beside_the_verdict(store: ObjectStore, config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is wrong, but no instance would take over; exit code 0, as without a pause."""
+    completed(store)
+    now = now_ms(store)
+    PauseReader(store, PAIR).append(Pause(number=0, pair=PAIR, at=now, until=now + 60_000, by="me", reason="upgrade"))
+    assert run(["status", "-c", config, "--s3-only"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1] == "HEALTHY, and paused: no instance takes a turn by itself"
+    assert any(line.startswith("the pair is paused by me until") for line in lines)
 
 
 def test_unhealthy(config: str, capsys: pytest.CaptureFixture[str]) -> None:
