@@ -445,7 +445,8 @@ class Judge:
     def check_present_logs(self) -> None:
         """After all trouble a restore gives what the logs are now, and not what they were before volumes were set back.
 
-        Until then the copy of a former log may be the only one that reaches as far.
+        Until then the copy of a former log may be the only one that reaches as far. What a log has lost at its end
+        belongs to the restored state as long as nothing was written since.
         """
         live = [state for state in self.states() if state.complete and not state.gone]
         for piece in self._select(live).partitions:
@@ -464,7 +465,8 @@ class Judge:
         def may_lack(record: Record) -> bool:
             return partition.passed_over(record, tail_from)
 
-        lineages = partition.lineages[-1:] if present else partition.lineages
+        now = partition.lineages[-1]
+        lineages = [one for one in partition.lineages if not present or one[: len(now)] == now]
         problems = [compare(partition, lineage, found, may_lack=may_lack) for lineage in lineages]
         if all(problems):
             raise ViolationError(

@@ -215,7 +215,10 @@ def test_directed_histories_of_one_rule_fail_together() -> None:
 
 
 def test_a_restore_of_a_former_log_is_found() -> None:
-    """When all trouble is over: here nobody is left to read the log as it is."""
+    """When all trouble is over: here nobody is left to read the log as it is.
+
+    What it has lost at its end, where nothing was written since, may follow.
+    """
     history = (
         "from simulation import directed\n"
         "def former(seed):\n"
@@ -223,6 +226,8 @@ def test_a_restore_of_a_former_log_is_found() -> None:
         "    stage.world.start('a')\n"
         "    directed.demand(stage.run(40, lambda: stage.complete('a')), 'a never became Active')\n"
         "    stage.kill_for_good('a')\n"
+        "    stage.world.judge.check_present_logs()\n"
+        "    stage.cut('idle', 17)\n"
         "    stage.world.judge.check_present_logs()\n"
         "    stage.set_back('idle', 12, more=3)\n"
         "    stage.world.judge.check_present_logs()\n"

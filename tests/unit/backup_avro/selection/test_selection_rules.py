@@ -619,6 +619,17 @@ def test_a_copy_of_the_log_before_volumes_were_put_back_is_not_joined_with_the_l
     assert of_k(select(states(former, another_epoch, present))).generations == (1, 3)
 
 
+def test_what_a_log_has_lost_at_its_end_follows_until_something_is_written() -> None:
+    """A copy that was sealed before the cut takes no mark; the log's next record is of a later epoch."""
+    former = complete_generation(1, {K: 46}, epoch=1).seal()
+    witness = complete_generation(2, {K: 46}, epoch=1).taint(46, cut_at=43, epoch=1)
+    present = complete_generation(3, {K: 43}, epoch=1, head_at=90)
+    found = only(select(states(former, witness, present)))
+    assert (found.generations, found.end, found.warning) == ((3, 1), 46, None)
+    written = grown(present, K, 44, epoch=2)
+    assert only(select(states(former, witness, written))).generations == (3,)
+
+
 def test_what_was_cut_off_is_restored_as_its_own_generation_has_it() -> None:
     """Another one that read the same history may have read further of it: that is no part of what is asked for."""
     asked = complete_generation(1, {K: 15}).taint(15, cut_at=12)
