@@ -229,10 +229,14 @@ def _no_backup(seen: PairView) -> Iterator[Problem]:
     if seen.newest == 0:
         message, remedy = "nothing is stored yet", "start both instances (`tandem run`)"
         if holder := _holder(seen):
-            message = f"nothing is stored, though {holder} is Active: what it has stored was deleted, or lies elsewhere"
+            message = (
+                f"the store is empty, though instance {holder} is Active: its objects were deleted, or it uses another "
+                "store.root"
+            )
             remedy = (
-                "compare store.root with its own; if the objects are lost, and the bucket is there, a new generation "
-                "is begun within two minutes; docs/operations.md says how to begin under a new root"
+                f"compare store.root here with that of instance {holder}; if the objects are lost and the bucket still "
+                "exists, the instances begin a new generation within two minutes; docs/operations.md says how to begin "
+                "under a new root"
             )
     elif building:
         found = building[-1]

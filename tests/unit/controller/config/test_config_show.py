@@ -286,5 +286,5 @@ def test_validate_warns_and_says_ok(plain: Path, capsys: pytest.CaptureFixture[s
     assert captured.out == ""
     assert captured.err.splitlines() == [
         "warning: shutdown.grace: may be too short for the last commit",
-        "ok: pair airports, no instance: enough for all but `tandem run`, store s3://bucket/prefix",
+        "ok: pair airports, no instance (only `tandem run` needs one), store s3://bucket/prefix",
     ]

@@ -59,7 +59,7 @@ def validate(context: typer.Context, config: ConfigOption = None, overrides: Set
     for warning in (*loaded.config.warnings(), *open_to_others(loaded)):
         output.warn(warning)
     instance = loaded.config.instance
-    who = f"instance {instance}" if instance else "no instance: enough for all but `tandem run`"
+    who = f"instance {instance}" if instance else "no instance (only `tandem run` needs one)"
     output.note(f"ok: pair {loaded.config.pair}, {who}, store {loaded.config.store.root}")
 
 
