@@ -146,13 +146,13 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="a created topic is used before the brokers know of it",
         file="sink/tandem/sink/kafka/cluster/admin.py",
-        old="            self._wait_for_leaders(name, partitions, deadline)\n",
-        new="            self._wait_for_leaders(name, 0, deadline)\n",
+        old="(without := self._wait_for_leaders(name, partitions))",
+        new="(without := self._wait_for_leaders(name, 0))",
     ),
     Mistake(
         name="one broker that does not know a topic is believed at once",
         file="sink/tandem/sink/kafka/cluster/admin.py",
-        old="        believed = min(time.monotonic() + _UNKNOWN_S, deadline)\n",
-        new="        believed = time.monotonic()\n",
+        old="believed or time.monotonic() + _UNKNOWN_S",
+        new="believed or time.monotonic()",
     ),
 )

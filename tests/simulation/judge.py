@@ -466,7 +466,10 @@ class Judge:
             return partition.passed_over(record, tail_from)
 
         now = partition.lineages[-1]
-        lineages = [one for one in partition.lineages if not present or one[: len(now)] == now]
+        lineages = partition.lineages
+        if present:
+            goes_on = [one for one in lineages if one[: len(now)] == now] if found.upto > len(now) else []
+            lineages = [*goes_on, now]
         problems = [compare(partition, lineage, found, may_lack=may_lack) for lineage in lineages]
         if all(problems):
             raise ViolationError(

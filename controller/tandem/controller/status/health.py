@@ -230,7 +230,7 @@ def _no_backup(seen: PairView) -> Iterator[Problem]:
         message, remedy = "nothing is stored yet", "start both instances (`tandem run`)"
         if holder := _holder(seen):
             message = (
-                f"the store is empty, though instance {holder} is Active: its objects were deleted, or it uses another "
+                f"nothing of this pair is stored, though instance {holder} is Active: it was deleted, or is in another "
                 "store.root"
             )
             remedy = (

@@ -66,7 +66,7 @@ def test_everything_was_deleted_under_an_active(store: ObjectStore) -> None:
     active = message(instance="a", at=at, state="Active", generation=3)
     found = overview(sight(store, listener=listening(active, message(instance="b", at=at, state="Passive"))))
     assert faults(found) == [Fault.NO_COMPLETE_BACKUP]
-    assert "the store is empty, though instance a is Active" in found.problems[0].message
+    assert "nothing of this pair is stored, though instance a is Active" in found.problems[0].message
     assert "under a new root" in found.problems[0].remedy
     left = message(CoordinationEvent.LEAVING, instance="a", at=at, state="Active", generation=3)
     gone = overview(sight(store, listener=listening(active, left)))

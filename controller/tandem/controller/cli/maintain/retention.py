@@ -227,7 +227,7 @@ def _ms(span: timedelta) -> int:
 
 def _tell(outcome: StepOutcome) -> None:
     place = "" if outcome.step.generation is None else f" of generation {outcome.step.generation}"
-    done = f"{outcome.step.action.value}{place}: {outcome.count} done, {output.size(outcome.bytes)}"
+    done = f"{outcome.step.action.value}{place}: {outcome.count:,} done, {output.size(outcome.bytes)}"
     output.note(f"{done}; {outcome.note}" if outcome.note else done)
 
 
@@ -274,5 +274,5 @@ def _kept_row(kept: KeptItem) -> tuple[object, ...]:
 def _result(outcome: StepOutcome) -> str:
     if outcome.failed:
         return f"failed: {outcome.note}"
-    done = f"{outcome.count} done"
+    done = f"{outcome.count:,} done"
     return f"{done}; {outcome.note}" if outcome.note else done

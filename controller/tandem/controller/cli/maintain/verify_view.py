@@ -52,8 +52,8 @@ def verified_tables(result: VerifyResult, seconds: float) -> Iterator[Table | st
 def _sampled(found: SampleFigures) -> str:
     left = found.of_objects - found.objects
     return (
-        f"a sample: {found.objects} of {found.of_objects} objects, {output.size(found.bytes)} of "
-        f"{output.size(found.of_bytes)}, were read, and all chains; of the other {left} only presence and size are "
+        f"a sample: {found.objects:,} of {found.of_objects:,} objects, {output.size(found.bytes)} of "
+        f"{output.size(found.of_bytes)}, were read, and all chains; of the other {left:,} only presence and size are "
         f"known. The same again: --sample {found.percent:g}% --seed {found.seed}"
     )
 

@@ -146,7 +146,7 @@ def _tables(planned: GroupsPlan, *, executed: bool, wide: bool) -> Iterator[Tabl
     yield TopicRows(
         names=("group", "topic"),
         groups=grouped(planned.moves, lambda move: (move.group, move.topic)),
-        figures=("before", "offset", "note") if wide else ("without offset", "note"),
+        figures=("offset before", "offset", "note") if wide else ("newly set", "note"),
         sums=_moved if wide else _summed,
         left=frozenset({"note"}),
     ).table(wide=wide)
@@ -167,7 +167,7 @@ def _moved(moves: Sequence[GroupMove]) -> tuple[object, ...]:
 def _summed(moves: Sequence[GroupMove]) -> tuple[object, ...]:
     """Return how many partitions had no offset before, and how often each note applies."""
     notes = Counter(move.note for move in moves if move.note)
-    return sum(move.before is None for move in moves), ", ".join(f"{count}: {note}" for note, count in notes.items())
+    return sum(move.before is None for move in moves), ", ".join(f"{count:,}: {note}" for note, count in notes.items())
 
 
 def _show_rollback(record: RestoreRecord, before: Sequence[OffsetBefore], form: OutputFormat) -> None:

@@ -203,6 +203,6 @@ def _show(found: VanishedKeysDocument, form: OutputFormat, *, wide: bool) -> Non
     output.show(kind="VanishedKeys", body=found, output=form, tables=[table, said], wide=wide)
 
 
-def _figures(rows: Sequence[VanishedPartition]) -> tuple[str, ...]:
+def _figures(rows: Sequence[VanishedPartition]) -> tuple[object, ...]:
     sums = (sum(getattr(row, name) for row in rows) for name in ("vanished", "newer", "restorable", "written"))
     return (*sums, " ".join([key for row in rows for key in row.sample][:_SAMPLE]))

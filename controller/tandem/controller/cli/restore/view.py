@@ -59,7 +59,7 @@ def _plan_tables(document: RestorePlanDocument, prepared: PreparedRestore, *, wi
     how = "by what the last drill took" if took.measured else "a guess; `tandem drill` measures it"
     lines.append(f"takes about {output.duration(took.seconds)} ({how})")
     if document.resumes:
-        lines.append(f"resumes a run that did not end: {document.present} records are there already")
+        lines.append(f"resumes a run that did not end: {document.present:,} records are there already")
     for topic in document.topics:
         lines.extend(_plan_lines(topic, prepared))
     lines.extend(f"warning: {text}" for text in document.warnings)
@@ -71,7 +71,7 @@ def _figures(items: Sequence[PlannedPartition]) -> tuple[int, int | str, int, st
     records = sum(item.records for item in items)
     return (
         sum(item.objects for item in items),
-        records if all(item.exact for item in items) else f"up to {records}",
+        records if all(item.exact for item in items) else f"up to {records:,}",
         sum(item.tombstones for item in items),
         output.size(sum(item.bytes for item in items)),
     )
@@ -291,16 +291,17 @@ def _report_tables(report: RestoreReport, seconds: float, *, wide: bool) -> Iter
                 )
                 for item in report.mismatches[:_SHOWN]
             ],
+            right=frozenset({"partition", "records", "expected"}),
         )
         return
     rate = (report.records - report.resumed) / report.load_seconds if report.load_seconds else 0.0
-    without = f" (left out: {report.left_out})" if report.left_out or report.plan.shape.selects else ""
+    without = f" (left out: {report.left_out:,})" if report.left_out or report.plan.shape.selects else ""
     yield from (
         f"{topic.target} did not get {', '.join(sorted(topic.unset))}" for topic in report.topics if topic.unset
     )
     yield (
         f"restored and verified {report.records:,} records{without} in {output.duration(seconds)} "
-        f"(load {output.duration(report.load_seconds)}, {rate:.0f} records/s; "
+        f"(load {output.duration(report.load_seconds)}, {rate:,.0f} records/s; "
         f"verify {output.duration(report.check_seconds)}); its id is {report.id}"
     )
 
@@ -334,7 +335,7 @@ def progress_line(done: int, of: int, *, since: int, seconds: float) -> str:
     """
     line = f"{done} of {of} records"
     rate = (done - since) / seconds if seconds > 0 else 0.0
-    return f"{line}, {rate:.0f} records/s, about {output.duration((of - done) / rate)} left" if rate > 0 else line
+    return f"{line}, {rate:,.0f} records/s, about {output.duration((of - done) / rate)} left" if rate > 0 else line
 
 
 def telling() -> Any:  # noqa: ANN401 - a context manager of a class that is defined when the command runs

@@ -83,7 +83,8 @@ _TOPICS_AT_ONCE = 200
 _PARTITIONS_AT_ONCE = 2_000
 _GROUPS_AT_ONCE = 16
 _LEADERLESS_S = 0.3
-#: The first pause of a wait for the leaders of a new topic: most have them within milliseconds.
+#: How long a new topic may be without leaders, and the first pause of that wait: most have them within milliseconds.
+_LED_WITHIN_S = 60.0
 _UNLED_S = 0.05
 #: How long brokers may say that a topic does not exist until it is believed: one may not have heard of a new topic yet.
 _UNKNOWN_S = 2.0
@@ -402,11 +403,10 @@ class ClusterAdmin:
         config: Mapping[str, str] | None = None,
         only_ask: bool = False,
     ) -> None:
-        """Create a topic, and wait until its partitions have leaders. Replication factor -1 is the broker's default.
+        """Create a topic, and wait up to a minute for leaders of its partitions; replication factor -1: the default.
 
-        Raises TopicExistsError too, once the partitions of that topic have leaders: another process may have created
-        it just now. With `only_ask` the cluster only validates the request: nothing is created, and a refusal is
-        raised.
+        Raises TopicExistsError too, after the same wait: another process may have created it just now. With `only_ask`
+        the cluster only validates the request: nothing is created, and a refusal is raised.
         """
         deadline = self._deadline()
         topic = NewTopic(
@@ -421,31 +421,30 @@ class ClusterAdmin:
             self._result("create", f"topic {name}", futures[name], deadline)
         except TopicExistsError:
             if not only_ask:
-                self._wait_for_leaders(name, 1, deadline)
+                self._wait_for_leaders(name, 1)
             raise
-        if not only_ask:
-            self._wait_for_leaders(name, partitions, deadline)
+        if not only_ask and (without := self._wait_for_leaders(name, partitions)) is not None:
+            raise ClusterTransientError(
+                f"topic {name} was created, but its partition {without} has no leader after {_LED_WITHIN_S:.0f} s at "
+                f"{self._servers}",
+                code="TDM-K073",
+                remedy="look whether all brokers are up, and give the same command again",
+            )
 
-    def _wait_for_leaders(self, name: str, partitions: int, deadline: float) -> None:
-        """Wait until at least so many partitions are described, each with a leader.
+    def _wait_for_leaders(self, name: str, partitions: int) -> int | None:
+        """Wait until at least so many partitions are described, each with a leader; return one that gets none in time.
 
         The controller answers a creation before the brokers have heard of it.
         """
-        pause_s = _UNLED_S
+        deadline, pause_s = time.monotonic() + _LED_WITHIN_S, _UNLED_S
         while True:
             leaders = dict.fromkeys(range(partitions), -1)
-            for info in self._described([name], deadline):
-                leaders |= {number: leader for number, (leader, _) in info.partitions.items()}
+            with suppress(ClusterTransientError):
+                for info in self.topics([name]):
+                    leaders |= {number: leader for number, (leader, _) in info.partitions.items()}
             without = min((number for number, leader in leaders.items() if leader < 0), default=None)
-            if without is None:
-                return
-            if time.monotonic() + pause_s >= deadline:
-                raise ClusterTransientError(
-                    f"topic {name} was created, but its partition {without} has no leader after {self._timeout_s:g} s "
-                    f"at {self._servers}",
-                    code="TDM-K073",
-                    remedy="look whether all brokers are up, and try again",
-                )
+            if without is None or time.monotonic() + pause_s >= deadline:
+                return without
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, 1.0)
 
@@ -498,7 +497,7 @@ class ClusterAdmin:
         The latest offset is the last stable one under `read_committed`. An offset of -1: no record is that recent.
         """
         deadline = self._deadline()
-        believed = min(time.monotonic() + _UNKNOWN_S, deadline)
+        believed: float | None = None
         self._introduce(deadline)
         level = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
         found: dict[TopicPartition, tuple[int, int]] = {}
@@ -508,7 +507,9 @@ class ClusterAdmin:
                 self._list_offsets(left, level, deadline, found)
             except (ClusterTransientError, UnknownTopicError) as error:
                 # For a topic that was just created or has lost its leader, most partitions answer, and the rest soon.
-                patient_until = believed if isinstance(error, UnknownTopicError) else deadline
+                patient_until = deadline
+                if isinstance(error, UnknownTopicError):
+                    believed = patient_until = believed or time.monotonic() + _UNKNOWN_S
                 if time.monotonic() + _LEADERLESS_S >= patient_until:
                     raise
                 time.sleep(_LEADERLESS_S)

@@ -91,7 +91,7 @@ def _admin(timeout_s: float = 5) -> ClusterAdmin:
 
 def test_a_created_topic_can_be_used_at_once(client: _Client) -> None:
     """The controller answers before brokers know of the topic, of its last partitions, and of their leaders."""
-    client.described = [_UNKNOWN, [1], [1, None], [1, 1]]
+    client.described = [_UNKNOWN, [1], _LEADERLESS, [1, None], [1, 1]]
     _admin().create_topic("t", partitions=2)
     assert len(client.described) == 1
 
@@ -117,18 +117,29 @@ def test_a_question_waits_for_nothing(client: _Client, refusal: KafkaError | Non
     assert len(client.described) == 2
 
 
-def test_a_topic_that_gets_no_leaders_is_an_error(client: _Client) -> None:
-    """With the partitions that have none."""
+def test_a_topic_that_gets_no_leaders_is_an_error(client: _Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a partition that has none; one that another process created is there, whatever it has."""
+    monkeypatch.setattr(cluster, "_LED_WITHIN_S", 0.5)
     client.described = [[1, None]]
     with pytest.raises(ClusterTransientError, match=r"topic t .* partition 1 .* b:9092") as refused:
-        _admin(timeout_s=1).create_topic("t", partitions=2)
+        _admin().create_topic("t", partitions=2)
     assert "brokers" in str(refused.value.remedy)
+    client.refusal = _EXISTS
+    with pytest.raises(TopicExistsError):
+        _admin().create_topic("t", partitions=2)
 
 
 def test_one_broker_that_has_not_heard_of_a_topic_is_not_believed_at_once(client: _Client) -> None:
     """It was created a moment ago, and this broker is behind the one that was asked first."""
     client.ends, client.described = [_LEADERLESS, _UNKNOWN, 7], [_UNKNOWN, [1]]
     found = _admin().list_offsets({("t", 0): LATEST}, read_committed=False)
+    assert found == {TopicPartition("t", 0): (7, 0)}
+
+
+def test_a_broker_that_is_behind_after_a_while_without_a_leader(client: _Client) -> None:
+    """The two seconds begin when one says for the first time that there is no such topic."""
+    client.ends, client.described = [*[_LEADERLESS] * 8, _UNKNOWN, 7], [[1]]
+    found = _admin(timeout_s=60).list_offsets({("t", 0): LATEST}, read_committed=False)
     assert found == {TopicPartition("t", 0): (7, 0)}
 
 
