@@ -66,7 +66,7 @@ MISTAKES: tuple[Mistake, ...] = (
     ),
     Mistake(
         name="vanished keys: equal counts prove equal records of another replica",
-        file="avro/tandem/backup_avro/selection/vanished_keys.py",
+        file=_KEYS,
         old="    return _totals(older) != _totals(newer)\n",
         new="    return False\n",
     ),

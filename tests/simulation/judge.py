@@ -468,8 +468,7 @@ class Judge:
         now = partition.lineages[-1]
         lineages = partition.lineages
         if present:
-            goes_on = [one for one in lineages if one[: len(now)] == now] if found.upto > len(now) else []
-            lineages = [*goes_on, now]
+            lineages = [one for one in lineages if one is now or (found.upto > len(now) and one[: len(now)] == now)]
         problems = [compare(partition, lineage, found, may_lack=may_lack) for lineage in lineages]
         if all(problems):
             raise ViolationError(

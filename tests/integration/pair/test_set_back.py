@@ -95,6 +95,6 @@ def test_every_look_notices_it(kafka: KafkaServer, make_topic: TopicMaker, tmp_p
         pair.wait("it goes on", lambda: last.role == "Active")
         assert not last.said("the store was set back")
         assert pair.tandem("check", "--s3-only").returncode == 2, "until a verify has settled what the last one found"
-        for command in (("verify", "--master", "local[1]"), *QUICK):
+        for command in sorted(LOOKS, reverse=True):
             done = run(command)
             assert done.returncode == 0, ("accepted", command, done.stdout, done.stderr)

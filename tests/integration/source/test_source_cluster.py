@@ -95,7 +95,7 @@ def test_alter_config(admin: ClusterAdmin, make_topic: TopicMaker) -> None:
 def test_create_and_delete(admin: ClusterAdmin, topic_name: str) -> None:
     """A topic is created with its config, not twice, and deleted."""
     admin.create_topic(topic_name, partitions=2, replication_factor=1, config={"cleanup.policy": "compact"})
-    (created,) = soon(lambda: admin.topics([topic_name]), len)
+    (created,) = admin.topics([topic_name])
     assert len(created.partitions) == 2
     assert admin.config([topic_name])[topic_name]["cleanup.policy"] == "compact"
     with pytest.raises(TopicExistsError, match=topic_name):

@@ -509,7 +509,7 @@ class ClusterAdmin:
                 # For a topic that was just created or has lost its leader, most partitions answer, and the rest soon.
                 patient_until = deadline
                 if isinstance(error, UnknownTopicError):
-                    believed = patient_until = believed or time.monotonic() + _UNKNOWN_S
+                    believed = patient_until = min(deadline, believed or time.monotonic() + _UNKNOWN_S)
                 if time.monotonic() + _LEADERLESS_S >= patient_until:
                     raise
                 time.sleep(_LEADERLESS_S)

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import ConfigEntry  # type: ignore[attr-defined]  # public, but not marked for re-export
+from support.clusters.admin_futures import answered
 
 from tandem.sink.kafka.cluster import admin as cluster
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
@@ -47,13 +48,7 @@ class _Client:
     def describe_cluster(self, *, request_timeout: float) -> Future[_Id]:
         """Return the next answer."""
         assert request_timeout > 0
-        future: Future[_Id] = Future()
-        answer = self.answers.popleft()
-        if isinstance(answer, KafkaError):
-            future.set_exception(KafkaException(answer))
-        else:
-            future.set_result(answer)
-        return future
+        return answered(self.answers.popleft())
 
 
 @pytest.fixture

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError
+from support.clusters.admin_futures import answered
 
 from tandem.sink.kafka.cluster import admin as cluster
 from tandem.sink.kafka.cluster.admin import LATEST, ClusterAdmin
@@ -35,23 +36,23 @@ class _Client:
         """Say nothing."""
 
     def describe_cluster(self, **_: float) -> Future[object]:
-        return _done(SimpleNamespace(cluster_id="c"))
+        return answered(SimpleNamespace(cluster_id="c"))
 
     def create_topics(self, topics: Any, **_: object) -> Mapping[str, Future[object]]:
         """Create it, or refuse."""
-        return {topic.topic: _done(self.refusal) for topic in topics}
+        return {topic.topic: answered(self.refusal) for topic in topics}
 
     def describe_topics(self, wanted: Any, **_: float) -> Mapping[str, Future[object]]:
         """Describe those that are asked for."""
         answer = _next(self.described)
         said = answer if isinstance(answer, KafkaError) else _topic(answer)
-        return {name: _done(said) for name in wanted.topic_names}
+        return {name: answered(said) for name in wanted.topic_names}
 
     def list_offsets(self, asks: Mapping[Any, object], **_: object) -> Mapping[Any, Future[object]]:
         """Answer all in the same way."""
         answer = _next(self.ends)
         said = answer if isinstance(answer, KafkaError) else SimpleNamespace(offset=answer, leader_epoch=0)
-        return {part: _done(said) for part in asks}
+        return {part: answered(said) for part in asks}
 
 
 def _next(answers: list[Any]) -> Any:
@@ -67,17 +68,8 @@ def _topic(leaders: list[int | None]) -> object:
     return SimpleNamespace(topic_id=own_id, partitions=parts, is_internal=False)
 
 
-def _done(answer: object) -> Future[object]:
-    future: Future[object] = Future()
-    if isinstance(answer, KafkaError):
-        future.set_exception(KafkaException(answer))
-    else:
-        future.set_result(answer)
-    return future
-
-
 @pytest.fixture
-def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[_Client]:
+def client(monkeypatch: pytest.MonkeyPatch) -> _Client:
     """The client of the next ClusterAdmin."""
     made = _Client()
     monkeypatch.setattr(cluster, "AdminClient", lambda _: made)

@@ -10,10 +10,11 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError
 from confluent_kafka.admin import ConfigEntry, ConfigSource  # type: ignore[attr-defined]  # public, but not marked for re-export
 from structlog.testing import capture_logs
 from support.backups.chains import CLUSTER, OPENING, PAIR, Chain, complete_generation, guarded, key, position, topic
+from support.clusters.admin_futures import answered
 from support.pipeline.doubles import MemoryStore, StandInCluster
 from support.pipeline.pipelines import T0, Bench, Log, bare_context, through
 
@@ -35,7 +36,7 @@ from tandem.sink.write.commit import CommitDraft, Committer
 from tandem.sink.write.object_buffer import ObjectBuffer
 
 T, U = key(), key("u")
-_REFUSED = KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+_REFUSED = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
 
 
 # --- what the cluster says --------------------------------------------------------------------------------------------
@@ -73,14 +74,9 @@ class Client:
         return {one: self._answer(one.name, self.unconfigured, entries(one.name)) for one in resources}
 
     def _answer(self, name: str, denied: set[str], found: Any) -> Future[Any]:
-        future: Future[Any] = Future()
         if name in denied:
-            future.set_exception(_REFUSED)
-        elif name not in self.names:
-            future.set_exception(KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)))
-        else:
-            future.set_result(found)
-        return future
+            return answered(_REFUSED)
+        return answered(found if name in self.names else KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
 
     def _topic(self, name: str) -> Any:
         part = SimpleNamespace(id=0, leader=SimpleNamespace(id=1), replicas=[1])

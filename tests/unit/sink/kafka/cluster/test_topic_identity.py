@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from support.clusters.admin_futures import answered
 
 from tandem.backup_avro.chain.entries import Topic
 from tandem.backup_avro.errors import PermanentError
@@ -42,20 +43,14 @@ class _Client:
 
     def describe_topics(self, wanted: Any, **_: float) -> Mapping[str, Future[object]]:
         """Describe those that are asked for."""
-        return {name: self._done(self._topic(name)) for name in wanted.topic_names}
+        return {name: answered(self._topic(name)) for name in wanted.topic_names}
 
     def describe_configs(self, resources: Any, **_: float) -> Mapping[Any, Future[object]]:
-        return {resource: self._done({}) for resource in resources}
+        return {resource: answered({}) for resource in resources}
 
     def _topic(self, name: str) -> object:
         parts = [SimpleNamespace(id=number, leader=None, replicas=[1]) for number in self.partitions]
         return SimpleNamespace(topic_id=self.ids[name], partitions=parts, is_internal=False)
-
-    @staticmethod
-    def _done(answer: object) -> Future[object]:
-        future: Future[object] = Future()
-        future.set_result(answer)
-        return future
 
 
 @pytest.fixture

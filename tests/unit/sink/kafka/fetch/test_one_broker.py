@@ -13,6 +13,7 @@ from typing import Any
 import kafka.errors as kafka_errors
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from support.clusters.admin_futures import answered
 
 from tandem.sink.kafka.cluster import admin as cluster
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
@@ -360,12 +361,10 @@ class Client:
 
     def describe_topics(self, asked: Any, **_: float) -> dict[str, Future[Any]]:
         """Ask the one that is taken for the controller."""
-        future: Future[Any] = Future()
-        if self.refusals:
-            self.refusals.popleft() if self.others_answer else None
-            future.set_exception(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
-        else:
-            future.set_exception(KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)))
+        refused = bool(self.refusals)
+        if refused and self.others_answer:
+            self.refusals.popleft()
+        future = answered(KafkaError(KafkaError._TIMED_OUT if refused else KafkaError.UNKNOWN_TOPIC_OR_PART))
         return dict.fromkeys(asked.topic_names, future)
 
 
