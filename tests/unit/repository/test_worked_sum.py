@@ -25,13 +25,13 @@ def test_the_page_has_the_sum_of_the_script() -> None:
 def test_the_readme_has_the_same_sum() -> None:
     """Durations and dollars of the left column."""
     readme, sum_ = (ROOT / "README.md").read_text("utf-8"), rendered()
-    (line,) = [line for line in readme.splitlines() if line.startswith("| loss and time |")]
-    for pattern, row in (
-        (r"a turn takes ([\dhmin ]+)", "a turn"),
-        (r"a restore ([\dhmin ]+),", "a restore of everything"),
-        (r"(\d+) dollars a month", "all of it, a month"),
-        (r"of which (\d+) are", "two thirds of it across zones, a month"),
+    for title, pattern, row in (
+        ("loss and time", r"a turn takes ([\dhmin ]+) and", "a turn"),
+        ("loss and time", r"a restore ([\dhmin ]+) \(", "a restore of everything"),
+        ("together", r"(\d+) dollars a month", "all of it, a month"),
+        ("together", r"of which (\d+) are", "two thirds of it across zones, a month"),
     ):
+        (line,) = [line for line in readme.splitlines() if line.startswith(f"| {title} |")]
         (said,) = re.findall(pattern, line)
         (cells,) = [one for one in sum_.splitlines() if one.startswith(("| " + row, f"| **{row}"))]
         value = cells.split("|")[2].strip(" *")

@@ -63,7 +63,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "policy": "Print the rights that each role needs.",
     "signing-key": "Make keys that sign a backup, and show them.",
     "config": "Check and show the configuration.",
-    "sandbox": "Start and stop a local Kafka and S3 to try things.",
+    "sandbox": "Start and stop a local Kafka and S3 server to try things.",
     "demo": "Back up, hand over and restore a real topic, as a story.",
     "version": "Show what is installed: build, transcoder, libraries.",
 }
@@ -194,7 +194,7 @@ def _tandem(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Keep a continuous, restorable backup of compacted Kafka topics in S3.
+    """Keep a continuous, restorable backup of compacted Kafka topics in an object store.
 
     Exit codes: 0 ok, 1 error, 2 usage or configuration, 3 unhealthy or mismatch, 4 timed out, 5 refused for safety.
     `tandem check` has those of a monitoring plugin: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN.

@@ -1,4 +1,4 @@
-"""Fifteen questions of a platform engineer: each is answered two clicks from the start page, by what comes first.
+"""The questions of a platform engineer: each is answered two clicks from the start page, by what comes first.
 
 A place is a page, or a heading of it. The words of an answer are those that a reader looks for; figures are taken from
 where they are made, so that a page can't keep old ones.
@@ -54,6 +54,13 @@ ANSWERS = {
     "What if both instances are lost?": Answer(
         "docs/operations.md#both-instances-are-lost", ("Start both again", "same file", "no disk")
     ),
+    "What if the cluster is lost, too?": Answer(
+        "docs/operations.md#the-cluster-is-lost", ("new cluster", "store alone", "tandem.yaml", "key")
+    ),
+    "What if a topic loses keys, or gets wrong values?": Answer(
+        "docs/operations.md#a-topic-has-lost-keys-or-has-wrong-values",
+        ("tandem rewind", "tandem restore vanished", "tandem restore TOPIC"),
+    ),
     "Can it restore into another cluster with another number of partitions?": Answer(
         "docs/restore.md#another-cluster-another-number-of-partitions",
         ("--target-config", "--partitions", "--repartition murmur2"),
@@ -106,13 +113,13 @@ def first_paragraph(place: str) -> str:
     raise AssertionError(f"{page} has no heading {anchor}")
 
 
-def test_there_are_fifteen() -> None:
-    """The list has exactly these questions, each with the place of its answer and one line."""
+def test_all_are_on_the_list() -> None:
+    """It has exactly these questions, each with the place of its answer and one line."""
     rows = re.findall(r"^\| \[([^\]]+)\]\(([^)]+)\) \| (.+) \|$", (ROOT / LIST).read_text("utf-8"), re.MULTILINE)
     assert {question: f"docs/{place}" for question, place, _ in rows} == {
         question: answer.place for question, answer in ANSWERS.items()
     }
-    assert len(rows) == 15
+    assert len(rows) == len(ANSWERS)
     assert all(len(short) > 20 for _, _, short in rows)
 
 
