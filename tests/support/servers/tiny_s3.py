@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import socket
 import threading
 import time
@@ -68,10 +67,7 @@ class Request(Quiet, BaseHTTPRequestHandler):
 
     def serve(self) -> None:
         """Answer as S3 would."""
-        if self.command == "PUT" and "uploadId" in self.query:
-            self.server.parts.setdefault(self.query["uploadId"], []).append(self.body)
-            self.answer(200, headers={"ETag": '"part"'})
-        elif self.command == "PUT":
+        if self.command == "PUT":
             self.serve_put()
         elif self.command == "HEAD":
             self.answer(200, headers={"Last-Modified": self.date_time_string()})
@@ -99,36 +95,11 @@ class Request(Quiet, BaseHTTPRequestHandler):
         self.answer(200, headers={"ETag": '"x"'})
 
     def serve_post(self) -> None:
-        """Delete a batch, begin an upload, complete one."""
+        """Delete a batch."""
         objects = self.server.objects
-        if "delete" in self.query:
-            for key in [key for key in objects if f"<Key>{key}</Key>".encode() in self.body]:
-                del objects[key]
-            self.answer(200, b"<DeleteResult></DeleteResult>")
-        elif "uploads" in self.query:
-            upload = secrets.token_hex(8)
-            body = f"<InitiateMultipartUploadResult><UploadId>{upload}</UploadId></InitiateMultipartUploadResult>"
-            self.answer(200, body.encode())
-        elif self.server.completion == "lacks it":
-            self.fail(501, "NotImplemented")
-        else:
-            self.serve_completion()
-
-    def serve_completion(self) -> None:
-        """Complete an upload, as soundly as the server is."""
-        objects, kind = self.server.objects, self.server.completion
-        body = b"".join(self.server.parts.pop(self.query["uploadId"], [b""]))
-        with self.server.lock:
-            exists = self.key in objects and kind != "overwrites"
-            if not exists and kind != "races":
-                objects[self.key] = body
-        if exists:
-            self.fail(412, "PreconditionFailed")
-            return
-        if kind == "races":
-            time.sleep(LOOK_S)
-            objects[self.key] = body
-        self.answer(200, b"<CompleteMultipartUploadResult></CompleteMultipartUploadResult>")
+        for key in [key for key in objects if f"<Key>{key}</Key>".encode() in self.body]:
+            del objects[key]
+        self.answer(200, b"<DeleteResult></DeleteResult>")
 
     def serve_object(self) -> None:
         """GET of an object, whole or from some byte on."""
@@ -180,8 +151,6 @@ class TinyS3(ThreadingHTTPServer):
         self.clock: Callable[[], datetime] = lambda: datetime.now(UTC)
         self.ignores_condition = False
         self.slow_check = False
-        self.completion = "sound"
-        self.parts: dict[str, list[bytes]] = {}
         self.pause_between_reads = 0.0
         self.connections = 0
         self.url = ""

@@ -38,14 +38,20 @@ def test_options_are_read_whatever_their_case() -> None:
             "store.addressing_style": "path",
             "store.attempts": "2",
             "store.read_timeout": "1.5",
-            "store.put_crc32c": "True",
+            "store.bucket_key": "True",
+            "store.server_side_encryption": "aws:kms",
         }
     )
     assert options.topics == {"orders", "Users"}
     assert (options.pair, options.state_request.generation) == ("shop", 7)
     assert options.address.root == "s3://bucket/Prefix"
     assert options.address.settings == StoreAccess(
-        endpoint_url="http://127.0.0.1:1", addressing_style="path", attempts=2, read_timeout=1.5, put_crc32c=True
+        endpoint_url="http://127.0.0.1:1",
+        addressing_style="path",
+        attempts=2,
+        read_timeout=1.5,
+        bucket_key=True,
+        server_side_encryption="aws:kms",
     )
 
 
@@ -83,8 +89,9 @@ def test_what_to_read_is_read_from_text() -> None:
         StoreAccess,
         endpoint_url=st.sampled_from([None, "http://127.0.0.1:1"]),
         addressing_style=st.sampled_from(["auto", "path"]),
-        put_crc32c=st.booleans(),
-        multipart_threshold=st.sampled_from([None, 8 << 20]),
+        bucket_key=st.booleans(),
+        server_side_encryption=st.just("aws:kms"),
+        kms_key_id=st.sampled_from([None, "alias/backup"]),
         read_timeout=st.floats(0.5, 100),
         attempts=st.integers(1, 9),
     )
@@ -122,7 +129,7 @@ def test_settings_of_a_store_survive_as_options(settings: StoreAccess) -> None:
         ({"root": "file:///x", "pair": "p", "latestPerKey": "yes"}, "latestPerKey 'yes' is neither true nor false"),
         ({"root": "file:///x", "pair": "p", "store.endpiont": "a"}, "store.endpiont"),
         ({"root": "file:///x", "pair": "p", "store.attempts": SECRET}, "store.attempts is no int"),
-        ({"root": "file:///x", "pair": "p", "store.put_crc32c": SECRET}, "store.put_crc32c is no bool"),
+        ({"root": "file:///x", "pair": "p", "store.bucket_key": SECRET}, "store.bucket_key is no bool"),
         ({"root": "file:///x", "pair": "p", "store.secret_access_key": SECRET}, "one is set and the other is not"),
     ],
 )

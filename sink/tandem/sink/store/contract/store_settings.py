@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import urlsplit
@@ -14,7 +14,6 @@ from tandem.backup_avro.errors import ConfigError
 from tandem.sink.encryption import key_text
 from tandem.sink.encryption.encryption_settings import UNENCRYPTED, KeySettings
 
-_MIB = 1024 * 1024
 OTHER_NAMES = {
     **dict.fromkeys(("gcs",), "write gs://bucket/prefix"),
     **dict.fromkeys(("azure", "abfs", "abfss", "wasb", "wasbs"), "write az://container/prefix, and store.account_name"),
@@ -24,8 +23,6 @@ BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,253}[A-Za-z0-9]", re.ASCII)
 """Valid bucket names, including old ones, which may have more than 63 characters."""
 CONTAINER = re.compile(r"[a-z0-9](?:[a-z0-9]|-(?!-)){1,61}[a-z0-9]", re.ASCII)
 """Valid names of containers of Azure Blob Storage."""
-MIN_PART_SIZE = 5 * _MIB
-"""S3's least size of a part that is not the last, in bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,10 +35,6 @@ class StoreAccess:
 
     Without `access_key_id` the provider chain of the SDK is asked (environment, profile, web identity, instance).
     Sizes are bytes, times are seconds. `attempts` counts the first try too. The repr hides secrets.
-
-    Objects larger than `multipart_threshold` go in parts, but only after the store's probe found the condition honoured
-    there; without a threshold every object goes in one PutObject (at most 5 GiB). That is the default, because
-    put-if-absent matters most: SeaweedFS 4.48, for one, lets several writers at once complete uploads under one name.
 
     `checksums` when_required: only where S3 requires one (DeleteObjects); off: nowhere, so deletes go one by one. With
     `bucket_key` S3 asks KMS for a key of the bucket now and then, instead of one for each object.
@@ -61,12 +54,9 @@ class StoreAccess:
     account_key: str | None = field(default=None, repr=False)
     credentials_file: str | None = None
     checksums: Literal["when_supported", "when_required", "off"] = "when_supported"
-    put_crc32c: bool = False
     server_side_encryption: Literal["none", "AES256", "aws:kms", "aws:kms:dsse"] = "none"
     kms_key_id: str | None = None
     bucket_key: bool = False
-    multipart_threshold: int | None = None
-    multipart_part_size: int = 32 * _MIB
     connect_timeout: float = 10.0
     read_timeout: float = 60.0
     max_pool_connections: int = 32
@@ -101,12 +91,6 @@ class StoreAccess:
                 "session_token: set without access_key_id", code="TDM-S092", remedy="set the key pair it belongs to"
             )
         self._check_encryption()
-        if min(self.multipart_part_size, self.multipart_threshold or MIN_PART_SIZE) < MIN_PART_SIZE:
-            raise ConfigError(
-                "multipart_threshold, multipart_part_size: below 5 MiB",
-                code="TDM-S093",
-                remedy="S3 allows no smaller part",
-            )
         for name in ("connect_timeout", "read_timeout", "max_pool_connections", "attempts"):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"{name}: must be positive", code="TDM-S094", remedy=f"set {name} above 0")
@@ -128,9 +112,7 @@ class StoreAccess:
                 "require_signatures: no key is trusted", code="TDM-S098", remedy="set trusted_keys to public keys"
             )
 
-    def paced_attempts(
-        self, on: type[Exception] | Callable[[Exception], bool], attempts: int
-    ) -> Iterator[stamina.Attempt]:
+    def paced_attempts(self, on: type[Exception], attempts: int) -> Iterator[stamina.Attempt]:
         """Yield up to `attempts` attempts at one request, with pauses between them, while they fail with `on`."""
         initial, longest = self.backoff_initial, self.backoff_max
         return iter(
@@ -153,8 +135,6 @@ class StoreAccess:
             raise ConfigError(
                 "bucket_key: needs server_side_encryption aws:kms", code="TDM-S100", remedy="set both or neither"
             )
-        if self.put_crc32c and self.checksums == "off":
-            raise ConfigError("put_crc32c: contradicts checksums off", code="TDM-S101", remedy="choose one of the two")
 
 
 def check_endpoint(endpoint_url: str) -> None:

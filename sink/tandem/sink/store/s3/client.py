@@ -5,7 +5,7 @@ Of the modules of `s3` it alone imports boto3 and botocore.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from email.utils import parsedate_to_datetime
@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import botocore.exceptions as vendor
-import stamina
 import urllib3.exceptions
 from boto3.session import Session
 from botocore.config import Config
@@ -47,10 +46,6 @@ class ChecksumError(StoreTransientError):
     """A body failed the store's checksum: damaged in transfer, or, if retries fail too, in the store."""
 
 
-class UploadLostError(StoreTransientError):
-    """A multipart upload can't be completed and must be begun anew; retrying with the same upload id is useless."""
-
-
 class S3Caller:
     """Makes requests for one bucket, retries them, and turns all errors of the SDK into errors of the store.
 
@@ -61,7 +56,7 @@ class S3Caller:
     def __init__(self, bucket: str, settings: StoreAccess, *, monotonic: Callable[[], float] = clock.now) -> None:
         self.bucket = bucket
         self._settings = settings
-        for attempt in self.attempts(_is_worth_retrying, settings.attempts):
+        for attempt in settings.paced_attempts(StoreTransientError, settings.attempts):
             with attempt:
                 # Making the client asks some credential sources right here, over the network.
                 self.client: S3Client = _make_client(settings)
@@ -86,7 +81,7 @@ class S3Caller:
         the operation and its object. `request` reads all needed fields of the answer: an answer that can't be read is
         not from S3, and transient. Raises the errors of `error_answers.error_of`, and ConfigError.
         """
-        for attempt in self.attempts(_is_worth_retrying, self._settings.attempts):
+        for attempt in self._settings.paced_attempts(StoreTransientError, self._settings.attempts):
             with attempt:
                 try:
                     return request()
@@ -109,10 +104,6 @@ class S3Caller:
                     ) from None
                 return meaning()
         raise AssertionError("the last attempt returns or raises")
-
-    def attempts(self, on: type[Exception] | Callable[[Exception], bool], attempts: int) -> Iterator[stamina.Attempt]:
-        """Yield up to `attempts` attempts, with the settings' pauses between them, while they fail with `on`."""
-        return self._settings.paced_attempts(on, attempts)
 
     def masked(self, said: str) -> str:
         """Return `said` without credentials that a server or proxy repeats of the request: messages travel far."""
@@ -144,10 +135,6 @@ class S3Caller:
         if date is not None:
             with suppress(ValueError):
                 self._clock.observe(utc(parsedate_to_datetime(date)), at=self._monotonic())
-
-
-def _is_worth_retrying(error: Exception) -> bool:
-    return isinstance(error, StoreTransientError) and not isinstance(error, UploadLostError)
 
 
 def _make_client(settings: StoreAccess) -> S3Client:

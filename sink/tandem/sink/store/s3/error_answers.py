@@ -34,9 +34,6 @@ _CREDENTIALS = "check access_key_id and secret_access_key, or what the environme
 # Beginning of `what` -> the right that the action needs. Longer beginnings come first.
 _RIGHTS = {
     "put": "s3:PutObject on that key",
-    "begin the upload": "s3:PutObject on that key",
-    "upload part": "s3:PutObject on that key",
-    "complete the upload": "s3:PutObject on that key",
     "abort the upload": "s3:AbortMultipartUpload on that key",
     "get": "s3:GetObject on that key, and s3:ListBucket on its prefix: without it S3 refuses what is not there",
     "head": "s3:GetObject on that key, and s3:ListBucket on its prefix: without it S3 refuses what is not there",
@@ -63,7 +60,7 @@ _DENIED_CODES = {
     "ObjectLockConfigurationNotFoundError": "check the bucket's object lock",
 }
 _REJECTED_CODES = {
-    "EntityTooLarge": "lower the target size of objects or multipart_threshold",
+    "EntityTooLarge": "lower object.target_size",
     "KMS.DisabledException": "enable the key named by kms_key_id",
     "KMS.NotFoundException": "correct kms_key_id",
     "InvalidStorageClass": "check the bucket's rules",

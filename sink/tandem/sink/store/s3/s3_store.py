@@ -1,8 +1,9 @@
 """The S3 store, `s3://bucket/prefix`.
 
-Put-if-absent is `If-None-Match: *` on PutObject and CompleteMultipartUpload (see the Amazon S3 User Guide,
-"conditional writes"): 412 says that the object exists, 409 that another request on the key was under way. If the
-answer to a put that took effect is lost, the retry finds our own object and returns EXISTS.
+Put-if-absent is `If-None-Match: *` on PutObject (see the Amazon S3 User Guide, "conditional writes"): 412 says that the
+object exists, 409 that another request on the key was under way. If the answer to a put that took effect is lost, the
+retry finds our own object and returns EXISTS. No object goes in parts: SeaweedFS 4.48, for one, lets several writers at
+once complete uploads under one name. Uploads that others left can be listed and aborted.
 """
 
 from __future__ import annotations
@@ -34,13 +35,11 @@ from tandem.sink.store.contract.object_store import (
     PutResult,
     StoreDeniedError,
     StoreMissingError,
-    StoreRejectedError,
-    StoreTransientError,
     StoreUnfitError,
     UploadInfo,
     check_size,
 )
-from tandem.sink.store.contract.probe import LARGEST_PROBE, probe_key, probe_put_if_absent, race_for
+from tandem.sink.store.contract.probe import probe_key, probe_put_if_absent
 from tandem.sink.store.contract.store_settings import StoreAccess
 from tandem.sink.store.s3.answers import (
     failed_deletes,
@@ -56,7 +55,6 @@ from tandem.sink.store.s3.answers import (
 )
 from tandem.sink.store.s3.client import ChecksumError, S3Caller
 from tandem.sink.store.s3.error_answers import error_of
-from tandem.sink.store.s3.multipart import MultipartPut, abort_upload, crc32c_of
 from tandem.sink.store.s3.versions import S3Versions
 
 _T = TypeVar("_T")
@@ -70,9 +68,8 @@ _log = structlog.get_logger(__name__)
 class S3Store:
     """Objects of one bucket below `prefix` (no slashes at its ends, may be empty).
 
-    Multipart uploads are used only where the settings give a threshold and `probe` saw the store honour the condition
-    on CompleteMultipartUpload; until then, and where it doesn't, a large object goes in one PutObject (at most 5 GiB).
-    `keys` serve the callers that read and write data objects; the store itself does not use them.
+    An object has at most 5 GiB, which is what one PutObject takes. `keys` serve the callers that read and write data
+    objects; the store itself does not use them.
     """
 
     def __init__(
@@ -88,9 +85,7 @@ class S3Store:
         self.keys = keys
         self._bucket = bucket
         self._root = f"{prefix}/" if prefix else ""
-        self._settings = settings
         self._url = url if url is not None else f"s3://{bucket}/{prefix}".rstrip("/")
-        self._multipart = False
         self._delete_singly = settings.checksums == "off"
         self._caller = S3Caller(bucket, settings, monotonic=monotonic)
         self._client = self._caller.client
@@ -115,16 +110,11 @@ class S3Store:
     def put_if_absent(self, key: str, body: bytes | bytearray | memoryview) -> PutResult:
         """Create `key` unless it exists."""
         name = self._name(key)
-        view = memoryview(body).cast("B")
-        threshold = self._settings.multipart_threshold
-        if self._multipart and threshold is not None and len(view) > threshold:
-            return self._put_in_parts(key, view, self._settings.multipart_part_size)
         # An object of the sink is a bytearray of tens of megabytes, and botocore takes it as it is.
-        chunk: bytes = body if isinstance(body, bytes | bytearray) else bytes(view)  # type: ignore[assignment]
-        extra = self._encryption | (crc32c_of(bytes(chunk)) if self._settings.put_crc32c else {})
+        chunk: bytes = body if isinstance(body, bytes | bytearray) else bytes(body)  # type: ignore[assignment]
 
         def put() -> PutResult:
-            self._client.put_object(Bucket=self._bucket, Key=name, Body=chunk, IfNoneMatch="*", **extra)
+            self._client.put_object(Bucket=self._bucket, Key=name, Body=chunk, IfNoneMatch="*", **self._encryption)
             return PutResult.CREATED
 
         return self._caller.call(f"put {name!r}", put, {412: lambda: PutResult.EXISTS})
@@ -254,9 +244,13 @@ class S3Store:
             seen.add(tuple(marker.values()))
 
     def abort_upload(self, upload: UploadInfo) -> None:
-        """Abort one unfinished upload."""
+        """Abort one unfinished upload; a missing one is no error."""
         name = self._name(upload.key)
-        abort_upload(self._caller, name, upload.upload_id)
+        with suppress(ObjectMissingError):
+            self._caller.call(
+                f"abort the upload of {name!r}",
+                lambda: self._client.abort_multipart_upload(Bucket=self._bucket, Key=name, UploadId=upload.upload_id),
+            )
 
     def now(self) -> datetime:
         """The store's clock; see `StoreClock` for how exact and how monotone it is.
@@ -277,23 +271,16 @@ class S3Store:
         return now
 
     def probe(self, prefix: str) -> tuple[str, ...]:
-        """Check access, and the conditions of PutObject and CompleteMultipartUpload."""
+        """Check access and put-if-absent."""
         key = probe_key(check_prefix(prefix))
         warnings: list[str] = []
         try:
             probe_put_if_absent(self, key, token_bytes(32))
-            if self._settings.multipart_threshold is not None:
-                self._multipart = self._probe_multipart(key)
-                if not self._multipart:
-                    warnings.append(
-                        f"{self._url}: multipart uploads don't keep to the condition here, so large objects go in one "
-                        "request each; take multipart_threshold out"
-                    )
         except BaseException:
             with suppress(TandemError):
-                self._remove_probe(key)
+                self.delete([key, key + "-race"])
             raise
-        self._remove_probe(key)
+        self.delete([key, key + "-race"])
         if abs(self.now() - datetime.now(UTC)) > _MAX_SKEW:
             warnings.append(f"{self._url}: the store's clock and this host's differ by more than 5 minutes; use NTP")
         if self._is_versioned():
@@ -376,34 +363,6 @@ class S3Store:
     def _delete_one(self, name: str) -> None:
         with suppress(ObjectMissingError):
             self._caller.call(f"delete {name!r}", lambda: self._client.delete_object(Bucket=self._bucket, Key=name))
-
-    def _put_in_parts(self, key: str, view: memoryview, part_size: int) -> PutResult:
-        upload = MultipartPut(
-            self._caller,
-            self._name(key),
-            part_size=part_size,
-            crc32c=self._settings.put_crc32c,
-            extra=self._encryption,
-            exists=lambda: self.head(key) is not None,
-        )
-        return upload.upload(view)
-
-    def _probe_multipart(self, key: str) -> bool:
-        """Return whether multipart uploads create new objects and never replace existing ones, in a race too."""
-        one, race = key + "-multipart", key + "-multipart-race"
-        try:
-            created = self._put_in_parts(one, memoryview(b"new"), 3)
-            again = self._put_in_parts(one, memoryview(b"old"), 3)
-            if (created, again, self.get(one, most=LARGEST_PROBE)) != (PutResult.CREATED, PutResult.EXISTS, b"new"):
-                return False
-            winners = race_for(lambda body: self._put_in_parts(race, memoryview(body), len(body)))
-            return not winners or [self.get(race, most=LARGEST_PROBE)] == winners
-        except (StoreUnfitError, StoreTransientError, StoreDeniedError, StoreRejectedError) as error:
-            _log.info("multipart uploads are not used", bucket=self._bucket, error=error)
-            return False
-
-    def _remove_probe(self, key: str) -> None:
-        self.delete(key + suffix for suffix in ("", "-race", "-multipart", "-multipart-race"))
 
     def _is_versioned(self) -> bool:
         try:

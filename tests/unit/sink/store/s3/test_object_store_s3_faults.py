@@ -36,7 +36,6 @@ from tandem.sink.store import (
     UploadInfo,
     open_store,
 )
-from tandem.sink.store.open_store import open_adapter
 from tandem.sink.store.s3.client import S3Caller
 from tandem.sink.store.s3.sent_credentials import SentCredentials
 
@@ -625,26 +624,6 @@ def test_a_fit_store_passes_the_probe(server: TinyS3, store: ObjectStore) -> Non
     assert server.objects == {}
 
 
-@pytest.mark.parametrize("kind", ["sound", "overwrites", "races", "lacks it"])
-def test_multipart_uploads_are_used_only_where_they_are_sound(server: TinyS3, kind: str) -> None:
-    """The condition is tried on completion too, one after the other and at once; else one large PutObject is sent."""
-    server.completion = kind
-    store = open_store(
-        "s3://bucket", settings_for(server.url, multipart_threshold=5 * MIB, multipart_part_size=5 * MIB)
-    )
-    warnings = store.probe("p")
-    assert server.objects == {}
-    server.requests.clear()
-    assert store.put_if_absent("big", BODY) is PutResult.CREATED
-    if kind == "sound":
-        assert warnings == ()
-        assert server.requests == [BEGIN, PART, PART, COMPLETE]
-    else:
-        assert "large objects go in one request each" in warnings[0]
-        assert server.requests == [PART]
-    store.close()
-
-
 def test_the_probe_tells_of_wrong_keys_and_missing_rights(server: TinyS3, store: ObjectStore) -> None:
     """At its first request, and at deleting too: a store that can't be cleared is of no use."""
     server.faults = [answers(403, "SignatureDoesNotMatch")]
@@ -735,65 +714,8 @@ def test_a_rejected_request_is_permanent(server: TinyS3, store: ObjectStore) -> 
     assert len(server.requests) == 1
 
 
-@pytest.fixture
-def multipart(server: TinyS3) -> Iterator[Any]:
-    """A store that was told that multipart uploads are sound here; parts of 5 MiB."""
-    opened: Any = open_adapter(
-        "s3://bucket", settings_for(server.url, multipart_threshold=5 * MIB, multipart_part_size=5 * MIB)
-    )
-    opened._multipart = True
-    yield opened
-    opened.close()
-
-
-BODY = bytes(6 * MIB)
-BEGIN, PART, COMPLETE, ABORT = "POST big", "PUT big", "POST big", "DELETE big"
-
-
 def passes(_: Request) -> bool:
     return False
-
-
-def test_a_multipart_upload(server: TinyS3, multipart: ObjectStore) -> None:
-    """Begin, parts, complete; when the object exists the upload is aborted."""
-    assert multipart.put_if_absent("big", BODY) is PutResult.CREATED
-    assert server.requests == [BEGIN, PART, PART, COMPLETE]
-    server.requests.clear()
-    assert multipart.put_if_absent("big", BODY) is PutResult.EXISTS
-    assert server.requests == [BEGIN, PART, PART, COMPLETE, ABORT]
-
-
-def test_a_failed_part_aborts_the_upload(server: TinyS3, multipart: ObjectStore) -> None:
-    """The first error is the one that is told, even if aborting fails as well."""
-    server.faults = [passes, passes, answers(403, "AccessDenied"), answers(500, "InternalError")]
-    with pytest.raises(StoreDeniedError, match="upload part 2 of 'big'"):
-        multipart.put_if_absent("big", BODY)
-    assert server.requests == [BEGIN, PART, PART, ABORT, ABORT]
-    assert server.objects == {}
-
-
-@pytest.mark.parametrize("fault", [answers(409, "ConditionalRequestConflict"), answers(404, "NoSuchUpload")])
-def test_a_conflict_on_completion_begins_the_upload_anew(server: TinyS3, multipart: ObjectStore, fault: Fault) -> None:
-    """S3 wants all parts again after a conflict; so does an upload that someone aborted."""
-    server.faults = [passes, passes, passes, fault]
-    assert multipart.put_if_absent("big", BODY) is PutResult.CREATED
-    assert server.requests.count(PART) == 4
-    assert server.requests.count(ABORT) == 1
-
-
-def test_conflicts_without_end_are_transient(server: TinyS3, multipart: ObjectStore) -> None:
-    """Given up after three uploads, each aborted."""
-    conflict = answers(409, "ConditionalRequestConflict")
-    server.faults = [passes, passes, passes, conflict, passes] * 3
-    with pytest.raises(StoreTransientError, match="'big'"):
-        multipart.put_if_absent("big", BODY)
-    assert server.requests.count(ABORT) == 3
-
-
-def test_a_completion_whose_answer_was_lost(server: TinyS3, multipart: ObjectStore) -> None:
-    """The retry finds the upload gone and the object there: EXISTS, maybe ours."""
-    server.faults = [passes, passes, passes, loses_the_answer, answers(404, "NoSuchUpload")]
-    assert multipart.put_if_absent("big", BODY) is PutResult.EXISTS
 
 
 def test_aborting_a_missing_upload_is_no_error(server: TinyS3, store: ObjectStore) -> None:
