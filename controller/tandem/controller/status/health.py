@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -100,6 +100,20 @@ def first_names(names: Iterable[str], shown: int = _SHOWN) -> str:
     all_names = list(names)
     more = len(all_names) - shown
     return ", ".join(all_names[:shown]) + (f" and {more} more" if more > 0 else "")
+
+
+def kept_note(generation: int, kept: Iterable[str]) -> str:
+    """Return the note about what a generation keeps, of which `kept` says each with the reason."""
+    return f"generation {generation} keeps {first_names(kept)}"
+
+
+def held_note(held: Mapping[str, int]) -> str:
+    """Return the note about open transactions; `held` are the offsets that they hold back, by partition."""
+    names = sorted(held, key=lambda name: (-held[name], name))
+    return (
+        f"open transactions hold back {sum(held.values())} offsets, which can't be backed up before they end: "
+        f"{first_names(f'{name} {held[name]}' for name in names)}"
+    )
 
 
 def paused(seen: PairView) -> str | None:

@@ -34,6 +34,8 @@ from tandem.controller.status.health import (
     Problem,
     chosen,
     first_names,
+    held_note,
+    kept_note,
     losses_of,
     paused,
     problems,
@@ -655,7 +657,7 @@ def _notes(seen: PairView) -> Iterator[str]:
             yield f"generation {number} is tainted, but a newer complete one is not"
         kept = _kept(generation)
         if kept and state_of(generation) is GenerationState.KEPT:
-            yield f"generation {number} keeps {first_names(kept)}"
+            yield kept_note(number, kept)
         keeping = sorted({pin.owner for pin in _holding(seen, generation) if pin.lasting})
         if keeping and not generation.sealed:
             yield f"generation {number} stays after its turn: it is kept for {first_names(keeping)}"
@@ -673,11 +675,7 @@ def _notes(seen: PairView) -> Iterator[str]:
         held = {f"{topic}-{n}": end.high - end.stable for (topic, n), end in seen.brokers.ends.items()}
         held = {name: count for name, count in held.items() if count > 0}
         if held:
-            names = sorted(held, key=lambda name: (-held[name], name))
-            yield (
-                f"open transactions hold back {sum(held.values())} offsets, which can't be backed up before they end: "
-                f"{first_names(f'{name} {held[name]}' for name in names)}"
-            )
+            yield held_note(held)
 
 
 def _unrecorded(generation: Generation) -> Iterator[str]:

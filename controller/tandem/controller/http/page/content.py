@@ -16,9 +16,9 @@ from tandem.backup_avro.documents.outcome import JobKind, JobOutcome
 from tandem.controller.cli.output.output import age, duration, size
 from tandem.controller.decision.restore_points import RestorePoint
 from tandem.controller.history.turns import Turn
+from tandem.controller.http.page.problem_list import ProblemList, problem_list
 from tandem.controller.http.page.timeline import Timeline, timeline
 from tandem.controller.http.page.trends import TrendLine, Trends
-from tandem.controller.status.health import first_names
 from tandem.controller.status.overview import (
     GenerationState,
     GenerationStatus,
@@ -29,7 +29,6 @@ from tandem.controller.status.overview import (
 
 #: The most rows of each list on the page.
 ROWS: Final = 50
-FEW: Final = 12
 _NEAR_S: Final = 3600.0
 
 
@@ -57,15 +56,6 @@ class CatchUp:
 
     share: float
     left_s: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PendingAction:
-    """An action that a person has to take, with the command for it."""
-
-    title: str
-    text: str
-    command: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +110,7 @@ class Content:
     found: Overview | None
     tiles: tuple[Tile, ...] = ()
     timeline: Timeline | None = None
-    needs: tuple[PendingAction, ...] = ()
+    listed: ProblemList | None = None
     catch_ups: Mapping[str, CatchUp] = field(default_factory=dict)
     points: tuple[RestorePoint, ...] = ()
     active: GenerationStatus | None = None
@@ -150,6 +140,7 @@ def content(
     active = _active(found)
     trends = trends or Trends()
     runs = () if ran is None else tuple(_run(kind, one) for kind, one in ran.items())
+    listed = problem_list(found, active, lambda command: _called(command, config))
     return Content(
         pair=found.pair,
         me=me,
@@ -160,9 +151,9 @@ def content(
         points=tuple(
             replace(one, command=one.command and _called(one.command, config)) for one in found.restore_points
         ),
-        needs=tuple(replace(one, command=_called(one.command, config)) for one in _needs(found, active)),
+        listed=listed,
         active=active,
-        partitions=None if active is None else worst_partitions(active.number, active.positions),
+        partitions=None if active is None else worst_partitions(active.number, active.positions, listed),
         runs=tuple(replace(one, command=_called(one.command, config)) for one in runs),
     )
 
@@ -205,8 +196,9 @@ def _active(found: Overview) -> GenerationStatus | None:
 def _tiles(found: Overview, active: GenerationStatus | None, trends: Trends) -> Iterator[Tile]:
     restore = found.restore
     if restore is None:
-        yield Tile(name="Restorable", value="nothing", detail="there is no complete backup", good=False, word="not yet")
-        yield Tile(name="Beyond the backup", value="unknown", detail="there is no complete backup")
+        waits = "it takes a complete generation"
+        yield Tile(name="Restorable", value="nothing", detail=waits, good=False, word="not yet")
+        yield Tile(name="Beyond the backup", value="unknown", detail=waits)
     else:
         window = restore.window
         yield Tile(
@@ -262,81 +254,17 @@ def _stored(found: Overview) -> Tile:
     return Tile(name="Stored", value=size(total), detail=detail)
 
 
-# --- actions that wait for a person -----------------------------------------------------------------------------------
-
-
-def _needs(found: Overview, active: GenerationStatus | None) -> Iterator[PendingAction]:
-    newest = max((one.number for one in found.generations if one.completed_at is not None), default=0)
-    for one in found.generations:
-        if one.tainted and one.state is GenerationState.COMPLETE and one.number == newest:
-            yield _tainted(one, [other for other in found.generations if other.number > one.number])
-    if active is not None:
-        hanging = {name for one in found.instances if one.alive for name in one.held}
-        yield from _held_back([one for one in active.positions if f"{one.topic}-{one.partition}" in hanging])
-    for one in found.generations:
-        yield from _kept(one)
-
-
-def _tainted(one: GenerationStatus, newer: Sequence[GenerationStatus]) -> PendingAction:
-    if newer:
-        cure = f"Generation {newer[-1].number} is being built in its place; if that never ends, this asks for another."
-    else:
-        cure = "Both instances replace it by themselves; this asks for it now."
-    return PendingAction(
-        title=f"Generation {one.number} is tainted",
-        text=f"{first_names(one.tainted)}. What came before stays restorable. {cure}",
-        command=f"tandem failover {'--force ' if newer else ''}--reason tainted",
-    )
-
-
-def _held_back(hanging: Sequence[PositionStatus]) -> Iterator[PendingAction]:
-    held = sorted(hanging, key=lambda one: -one.held_back)
-    for one in held[:FEW]:
-        what = f"{one.held_back:,} offsets from {one.log_end:,} on" if one.held_back else "What comes after it"
-        yield PendingAction(
-            title=f"An open transaction holds back {one.topic}-{one.partition}",
-            text=f"{what} can't be backed up before it ends. Its producer may be gone for good: this finds the "
-            "transaction, and `kafka-transactions.sh abort` ends it.",
-            command='kafka-transactions.sh --bootstrap-server "$KAFKA_BOOTSTRAP_SERVERS" find-hanging '
-            f"--topic {shlex.quote(one.topic)} --partition {one.partition}",
-        )
-    if len(held) > FEW:
-        yield PendingAction(
-            title=f"Open transactions hold back {len(held) - FEW:,} partitions more",
-            text="The document has all of them.",
-            command="tandem status -o json",
-        )
-
-
-def _kept(generation: GenerationStatus) -> Iterator[PendingAction]:
-    lives: dict[tuple[str, str], list[PositionStatus]] = {}
-    for one in generation.positions:
-        if one.kept is not None:
-            lives.setdefault((one.topic, one.topic_id), []).append(one)
-    for (topic, topic_id), parts in list(lives.items())[:FEW]:
-        yield PendingAction(
-            title=f"Generation {generation.number} keeps {topic} until it is released",
-            text=f"Why: {parts[0].kept}. {len(parts)} partition{'s' if len(parts) != 1 else ''}: "
-            f"{first_names(str(one.partition) for one in parts)}. The command says first what is lost.",
-            command=f"tandem release {shlex.quote(topic)} --topic-id {shlex.quote(topic_id)}",
-        )
-    if len(lives) > FEW:
-        yield PendingAction(
-            title=f"Generation {generation.number} keeps {len(lives) - FEW:,} topics more",
-            text="The document has all of them.",
-            command="tandem status -o json",
-        )
-
-
 # --- partitions -------------------------------------------------------------------------------------------------------
 
 
-def worst_partitions(generation: int, positions: Sequence[PositionStatus]) -> Partitions:
-    """Return the worst of these partitions of a generation."""
+def worst_partitions(
+    generation: int, positions: Sequence[PositionStatus], listed: ProblemList | None = None
+) -> Partitions:
+    """Return the worst of these partitions of a generation. A taint that a problem of `listed` says is only marked."""
     worst = heapq.nsmallest(ROWS, positions, key=_worst_first)
     return Partitions(
         generation=generation,
-        rows=tuple(PartitionRow(position=one, words=tuple(_words(one))) for one in worst),
+        rows=tuple(PartitionRow(position=one, words=tuple(_words(one, listed))) for one in worst),
         hidden=len(positions) - len(worst),
     )
 
@@ -346,11 +274,14 @@ def _worst_first(one: PositionStatus) -> tuple[object, ...]:
     return (*wrong, -(one.lag or 0), margin_of(one), one.topic, one.partition)
 
 
-def _words(one: PositionStatus) -> Iterator[str]:
+def _words(one: PositionStatus, listed: ProblemList | None) -> Iterator[str]:
     if one.tainted_from is not None:
-        yield f"tainted from offset {one.tainted_from:,}: {one.tainted_reason}"
+        said = f"{one.topic}-{one.partition} from offset {one.tainted_from}: {one.tainted_reason}"
+        number = None if listed is None else listed.number_of(said)
+        told = f"tainted from offset {one.tainted_from:,}: {one.tainted_reason}"
+        yield told if number is None else f"tainted (problem {number})"
     if one.held_back:
-        yield f"{one.held_back:,} offsets behind an open transaction"
+        yield "behind an open transaction"
     if not one.complete:
         yield "not read through yet"
     if one.tombstone_margin_s is not None and one.tombstone_margin_s <= 0:

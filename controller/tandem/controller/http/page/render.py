@@ -15,7 +15,8 @@ from markupsafe import Markup, escape
 
 from tandem.controller.cli.output.output import age, duration, size
 from tandem.controller.cli.output.point_lines import POINT_COLUMNS, point_rows
-from tandem.controller.http.page.content import FEW, Content, heard
+from tandem.controller.http.page.content import Content, heard
+from tandem.controller.http.page.problem_list import FEW
 from tandem.controller.http.page.topics import TopicPage
 from tandem.controller.status.overview import GenerationStatus
 from tandem.sink.process import log

@@ -23,6 +23,7 @@ from tandem.controller.coordination.peer_state import PeerState
 from tandem.controller.history.turns import turn_of
 from tandem.controller.http.page.content import ROWS, Content, Freshness, content
 from tandem.controller.http.page.render import _marked, page, policy, report
+from tandem.controller.status.health import Fault
 from tandem.controller.status.overview import overview
 from tandem.controller.status.pair_view import PairView
 from tandem.sink.process import log
@@ -171,18 +172,97 @@ def test_tainted(store: MemoryStore) -> None:
     backup.commit(records("orders", 1, range(9)))
     backup.taint("orders", 1, 4, reason="read 90000 s after it was last at head")
     told = drawn(sight(store, listener=heard(store), topics=[ORDERS]))
-    assert "Generation 1 is tainted" in told.texts("h3")
+    where = "orders-1 from offset 4: read 90000 s after it was last at head. What came before stays restorable"
+    assert told.texts("strong") == [f"generation 1 is tainted, and no newer one is complete: {where}"]
     assert "tandem failover --reason tainted" in told.texts("code")
-    first = next(row for row in told.rows() if row[0].startswith("orders"))
-    assert first[0] == "orders-1 tainted from offset 4: read 90000 s after it was last at head"
-    assert "this asks for it now" in told.text
+    assert next(row for row in told.rows() if row[0].startswith("orders"))[0] == "orders-1 tainted (problem 1)"
+    assert "This asks for it now" in told.text
     Backup.claim(store, topics=[ORDERS], number=2, instance="b")
     again = drawn(sight(store, listener=heard(store), topics=[ORDERS]))
-    assert "Generation 2 is being built in its place" in again.text
+    assert "If generation 2 never becomes complete, this asks for another" in again.text
     assert "tandem failover --force --reason tainted" in again.texts("code")
     assert "1 tainted" in [text.strip() for text in told.texts("text")]
     assert "Restorable" in told.text
     assert " tainted up to " in told.text
+
+
+def test_each_problem_is_said_once(store: MemoryStore) -> None:
+    """A taint, an open transaction, a deleted topic and a dead peer: each in the list of problems, with its command.
+
+    Elsewhere are marks. Nothing is lost by that: offsets, reasons, counts and commands are on the page.
+    """
+    gone, customers = TopicSpec("gone", partitions=2), TopicSpec("customers", partitions=3)
+    old = built(store, topics=(ORDERS, gone, customers))
+    backup = built(store, 2, topics=(ORDERS, customers))
+    old.seal()
+    stays = {old.key("gone", n): "the cluster no longer has it; its last backup is kept" for n in range(2)}
+    old.append(EntryKind.CLEARED, clearing=old.clearing(stays))
+    backup.taint("orders", 0, 20, reason="the log start moved to 71717")
+    backup.taint("orders", 1, 4, reason="the log start moved to 76767")
+    at = now_ms(store)
+    held = (
+        "customers-2: an open transaction holds back what comes from offset 17 on, since 04:37; it can't be backed up"
+    )
+    details = {"held": "customers-2", "trouble": held, "reason": "the generation is tainted"}
+    a = message(instance="a", at=at, state="Active", generation=2, details=details)
+    b = message(instance="b", at=at - (LIVENESS_S + 60) * 1000, state="Passive")
+    ends = {("customers", 2): (17, 102)}
+    seen = sight(store, listener=listening(a, b), topics=[ORDERS, customers], ends=ends, missing=["gone", "never-made"])
+    found = shown(seen, config=PurePath("a.yaml"))
+    told = checked(page(found))
+    assert found.found is not None
+    assert told.texts("h2")[0] == "▲ 4 problems"
+    assert "and no newer one is complete" in told.text
+    once = (
+        *(one.message for one in found.found.problems if one.fault is not Fault.TAINTED),
+        *(one.remedy.replace("`", "") for one in found.found.problems),
+        *("is tainted, and", "from offset 20: the log start moved to 71717", "from offset 4: the log start moved to"),
+        *(
+            "to 71717",
+            "to 76767",
+            "What came before stays restorable",
+            "an open transaction holds back",
+            "be backed up",
+        ),
+        *("no longer has it", "keeps gone", "its last backup is kept", "2 partitions: 0, 1", "was last heard"),
+        *("85 offsets", "offset 17", "since 04:37", "this asks for it now", "may be gone for good"),
+    )
+    counts = {text: told.text.lower().count(text.lower()) for text in once}
+    assert {text: count for text, count in counts.items() if count != 1} == {}
+    items = [one for one in told.all("li") if "What to do" in one.text]
+    for item, (name, command) in enumerate(
+        (
+            ("orders-1", "tandem failover --reason tainted -c a.yaml"),
+            ("never-made", f"tandem release gone --topic-id {old.key('gone', 0).topic_id} -c a.yaml"),
+            ("customers-2", "find-hanging --topic customers --partition 2"),
+            ("b was", "start it again"),
+        )
+    ):
+        assert name in items[item].text
+        assert command in items[item].text
+    assert "What waits for a person" not in told.texts("h2"), "all is in the list of problems"
+    assert "Trouble problem 3" in told.text
+    rows = {row[0]: row for row in told.rows()}
+    assert {"orders-0 tainted (problem 1)", "orders-1 tainted (problem 1)"} <= rows.keys()
+    assert rows["customers-2 behind an open transaction"][3] == "85"
+    assert "85 more wait behind open transactions" in told.text
+
+
+def test_what_the_list_of_problems_leaves_out(store: MemoryStore) -> None:
+    """It names three tainted partitions, the row of a fourth has the rest; problems beyond a dozen are counted."""
+    four = TopicSpec("orders", partitions=4)
+    backup = built(store, topics=(four,))
+    for n in range(4):
+        backup.taint("orders", n, 1000 + n, reason="gap")
+    told = drawn(sight(store, listener=heard(store), topics=[four]))
+    names = [row[0] for row in told.rows() if row[0].startswith("orders")]
+    assert names == [*(f"orders-{n} tainted (problem 1)" for n in range(3)), "orders-3 tainted from offset 1,003: gap"]
+    torn = dict.fromkeys(range(5, 20), "torn")
+    told = drawn(replace(sight(store, listener=heard(store, store="time-out"), topics=[four]), damaged=torn))
+    assert told.texts("h2")[0] == "▲ 17 problems"
+    assert len(told.texts("strong")) == 12
+    assert "and 5 more" in told.text
+    assert "Trouble store: time-out" in told.text, "its problem is not listed"
 
 
 def test_a_hanging_transaction(store: MemoryStore) -> None:
@@ -195,8 +275,11 @@ def test_a_hanging_transaction(store: MemoryStore) -> None:
     assert sum("holds back" in text for text in told.texts("h3")) == 1
     assert "An open transaction holds back orders-0" in told.texts("h3")
     assert "0 offsets it has all that can be read of the logs; 15 more wait behind open transactions" in told.text
-    assert "13 offsets from 20 on can't be backed up" in told.text
+    assert "13 offsets from 20 on wait for its end" in told.text
     assert any("find-hanging --topic orders --partition 0" in text for text in told.texts("code"))
+    other = "old-orders-0: an open transaction holds back what comes from offset 7 on"
+    told = drawn(sight(store, listener=heard(store, held="orders-0", trouble=other), topics=[ORDERS], ends=ends))
+    assert "An open transaction holds back orders-0" in told.texts("h3"), "the problem is of another topic"
 
 
 def test_many_hanging_transactions_are_bounded(store: MemoryStore) -> None:
@@ -212,16 +295,20 @@ def test_many_hanging_transactions_are_bounded(store: MemoryStore) -> None:
 
 
 def test_kept_until_released(store: MemoryStore) -> None:
-    """A deleted topic's last backup: why it stays, and the command that lets it go."""
-    old = built(store, topics=(ORDERS, TopicSpec("gone", partitions=4)))
+    """A deleted topic's last backup: why it stays, and the command that lets it go. Of many, a dozen are named."""
+    many = [TopicSpec(f"many{n}") for n in range(14)]
+    old = built(store, topics=(ORDERS, TopicSpec("gone", partitions=5), *many))
     built(store, 2, "b")
     old.seal()
     stays = {old.key("gone", n): "the cluster no longer has it" for n in range(4)}
+    stays |= {old.key("gone", 4): "its log was cut"} | {old.key(one.name, 0): "it is gone" for one in many}
     old.append(EntryKind.CLEARED, clearing=old.clearing(stays))
     told = drawn(sight(store, listener=heard(store, "Passive", "Active"), topics=[ORDERS]))
     assert "Generation 1 keeps gone until it is released" in told.texts("h3")
-    assert "the cluster no longer has it. 4 partitions: 0, 1, 2 and 1 more" in told.text
+    assert "Why: the cluster no longer has it (of 0, 1, 2 and 1 more), its log was cut (of 4)." in told.text
+    assert "5 partitions: 0, 1, 2 and 2 more" in told.text
     assert f"tandem release gone --topic-id {old.key('gone', 0).topic_id}" in told.texts("code")
+    assert "Generation 1 keeps 3 topics more" in told.texts("h3")
     assert "kept in part" in told.texts("li")
 
 
