@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TypeVar
 
-from tandem.backup_avro.chain.entries import Topic
+from tandem.backup_avro.chain.entries import Part, PartitionKey, StoredObject, Topic
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.chain.integers import utc_time
 from tandem.backup_avro.documents.release import Release
@@ -24,6 +25,8 @@ from tandem.controller.status.overview import (
 from tandem.controller.status.pair_view import PairView
 from tandem.sink.store.chain.pins import FOR_EVER, Pin
 
+_Group = TypeVar("_Group")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryKindCount:
@@ -33,6 +36,20 @@ class EntryKindCount:
     count: int
     first_at: datetime
     last_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holding:
+    """Records that a generation holds; `first` is the lowest of their offsets, None without records.
+
+    Bytes are those of their blocks; `objects` counts shared journals too.
+    """
+
+    first: int | None = None
+    records: int = 0
+    tombstones: int = 0
+    objects: int = 0
+    bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,15 +228,28 @@ def _kinds(past_events: PastEvents) -> tuple[EntryKindCount, ...]:
     return tuple(sorted(found, key=lambda one: (one.first_at, one.kind)))
 
 
+def holdings(
+    parts: Iterable[tuple[StoredObject, Part]], group: Callable[[PartitionKey], _Group]
+) -> dict[_Group, Holding]:
+    """Return the sums of parts that belong to the backup, by the group of their partitions."""
+    counts: dict[_Group, list[int]] = {}
+    keys: dict[_Group, set[str]] = defaultdict(set)
+    for item, part in parts:
+        of = group(part.key)
+        count = counts.setdefault(of, [part.first, 0, 0, 0])
+        count[0] = min(count[0], part.first)
+        count[1] += part.records
+        count[2] += part.tombstones
+        count[3] += part.end - part.start
+        keys[of].add(item.key)
+    return {
+        of: Holding(first=first, records=records, tombstones=tombstones, bytes=size, objects=len(keys[of]))
+        for of, (first, records, tombstones, size) in counts.items()
+    }
+
+
 def _topics(generation: Generation, topics: Iterable[Topic]) -> tuple[TopicStored, ...]:
-    counts: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
-    keys: dict[str, set[str]] = defaultdict(set)
-    for item, part in generation.live_parts():
-        count = counts[part.key.topic_id]
-        count[0] += part.records
-        count[1] += part.tombstones
-        count[2] += part.end - part.start
-        keys[part.key.topic_id].add(item.key)
+    held = holdings(generation.live_parts(), lambda key: key.topic_id)
     return tuple(
         TopicStored(
             name=topic.name,
@@ -228,12 +258,13 @@ def _topics(generation: Generation, topics: Iterable[Topic]) -> tuple[TopicStore
             replication_factor=topic.replication_factor,
             removed=topic.removed,
             config=dict(sorted(topic.config.items())),
-            records=counts[topic.topic_id][0],
-            tombstones=counts[topic.topic_id][1],
-            objects=len(keys[topic.topic_id]),
-            bytes=counts[topic.topic_id][2],
+            records=holding.records,
+            tombstones=holding.tombstones,
+            objects=holding.objects,
+            bytes=holding.bytes,
         )
         for topic in sorted(topics, key=lambda topic: (topic.name, topic.topic_id))
+        for holding in (held.get(topic.topic_id, Holding()),)
     )
 
 

@@ -15,6 +15,7 @@ from tandem.backup_avro.chain.integers import utc_time
 from tandem.backup_avro.documents.outcome import JobKind, JobOutcome
 from tandem.controller.cli.output.output import age, duration, size
 from tandem.controller.decision.restore_points import RestorePoint
+from tandem.controller.history.describe import Holding
 from tandem.controller.history.turns import Turn
 from tandem.controller.http.page.problem_list import ProblemList, problem_list
 from tandem.controller.http.page.timeline import Timeline, timeline
@@ -73,19 +74,24 @@ class LastRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRow:
-    """One partition; `words` are its problems."""
+    """One partition; `words` are its problems. `held`, what the generation holds of it, None if nobody asked."""
 
     position: PositionStatus
     words: tuple[str, ...]
+    held: Holding | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partitions:
-    """The partitions of one generation, worst first. `hidden` is the number of those that are not listed."""
+    """The partitions of one generation, worst first. `hidden` is the number of those that are not listed.
+
+    `total` is what the generation holds of all of them, None if nobody asked.
+    """
 
     generation: int
     rows: tuple[PartitionRow, ...]
     hidden: int
+    total: Holding | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -106,9 +106,10 @@ class PageSource:
             self._lock.release()
 
     def topics(self, query: str) -> HttpAnswer:
-        """Return the page of topics, made from what the last status page was made from."""
+        """Return the page of topics, made from what the last status page was made from, and the chains as they are."""
         self.page()
-        return _html(topics(topic_page(self._shown, query)))
+        view = None if self._look is None else self._look().store
+        return _html(topics(topic_page(self._shown, query, () if view is None else view.generations)))
 
     def _newest(self) -> HttpAnswer:
         if self._drawn is None or time.monotonic() - self._drawn_mono >= _PAGE_S:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 from urllib.parse import parse_qs
 
+from tandem.backup_avro.chain.entries import PartitionKey
+from tandem.backup_avro.chain.generation import Generation
+from tandem.controller.history.describe import Holding, holdings
 from tandem.controller.http.page.content import ROWS, Content, Partitions, margin_of, worst_partitions
 from tandem.controller.status.overview import PositionStatus, sum_known
 
@@ -50,8 +53,11 @@ class TopicPage:
     partitions: Partitions | None = None
 
 
-def topic_page(shown: Content, query: str) -> TopicPage:
-    """Return the page for a query: `q` is a part of a name, in whatever case, `topic` the whole name of one."""
+def topic_page(shown: Content, query: str, generations: Iterable[Generation] = ()) -> TopicPage:
+    """Return the page for a query: `q` is a part of a name, in whatever case, `topic` the whole name of one.
+
+    If the shown generation is among `generations`, the page of a topic has what it holds of each partition.
+    """
     asked = parse_qs(query[: 4 * _LONGEST], max_num_fields=8)
     search = asked.get("q", [""])[0].strip()
     chosen = asked.get("topic", [None])[0]
@@ -70,8 +76,28 @@ def topic_page(shown: Content, query: str) -> TopicPage:
         rows=tuple(heapq.nsmallest(ROWS, rows, key=_worst_first)),
         chosen=chosen,
         partitions=(
-            None if active is None or chosen not in positions else worst_partitions(active.number, positions[chosen])
+            None
+            if active is None or chosen not in positions
+            else _with_holdings(worst_partitions(active.number, positions[chosen]), positions[chosen], generations)
         ),
+    )
+
+
+def _with_holdings(
+    found: Partitions, positions: Sequence[PositionStatus], generations: Iterable[Generation]
+) -> Partitions:
+    generation = next((one for one in generations if one.number == found.generation), None)
+    if generation is None:
+        return found
+    ids = {one.topic_id for one in positions}
+    parts = [(item, part) for item, part in generation.live_parts() if part.key.topic_id in ids]
+    keys = [PartitionKey(row.position.topic_id, row.position.partition) for row in found.rows]
+    listed = set(keys)
+    held = holdings((one for one in parts if one[1].key in listed), lambda key: key)
+    return replace(
+        found,
+        rows=tuple(replace(row, held=held.get(key, Holding())) for row, key in zip(found.rows, keys, strict=True)),
+        total=holdings(parts, lambda _: True).get(True, Holding()),
     )
 
 

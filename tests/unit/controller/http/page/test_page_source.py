@@ -111,6 +111,8 @@ def test_the_page_has_what_was_looked_up(config: Config, watched: Look, asked: d
     assert "verify never run" in told.text
     assert "Ends of the logs: as of now" in told.text
     assert "script-src 'sha256-" in answer.headers["Content-Security-Policy"]
+    rows = {row[0]: row[1:4] for row in checked(site.topics("topic=orders").body).rows()}
+    assert rows["orders-0"] == ["0", "20", "20"], "what the chain holds: first offset, next offset, records"
     assert (asked["brokers"], asked["store"]) == (1, 1)
     site.close()
 

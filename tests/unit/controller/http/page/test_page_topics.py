@@ -10,6 +10,8 @@ from support.pages.html_check import Page, checked
 from support.pairs.sights import sight
 from support.pipeline.doubles import MemoryStore
 
+from tandem.controller.cli.output.output import size
+from tandem.controller.history.describe import describe_topic
 from tandem.controller.http.page.content import ROWS, Content, content
 from tandem.controller.http.page.render import topics
 from tandem.controller.http.page.topics import topic_page
@@ -68,6 +70,44 @@ def test_one_topic(store: MemoryStore) -> None:
     assert {row[0] for row in told.rows()} - {"Partition"} == {"orders-0", "orders-1", "orders-2"}
     assert "tandem describe orders" in told.texts("code")
     assert "has no topic of this name" in drawn(found, "topic=nowhere").text
+
+
+def test_what_the_generation_holds_of_a_topic(store: MemoryStore) -> None:
+    """By partition, and in all: objects that partitions share count once there. It is what `tandem describe` says."""
+    orders, prices = TopicSpec("orders", partitions=3), TopicSpec("prices")
+    backup = Backup.claim(store, topics=[orders, prices], number=1, instance="a")
+    backup.commit(records("orders", 0, range(5, 1205)))
+    backup.commit([*records("orders", 0, range(1300, 1310)), *records("orders", 1, range(7))], journal=True)
+    backup.commit(records("prices", 0, range(9)))
+    backup.complete()
+    seen = sight(store, topics=[orders, prices])
+    found = content(overview(seen), me="a", turns=[], ran=None)
+    stored = describe_topic(seen, "orders", ()).copies[0].stored
+    assert (stored.records, stored.objects) == (1217, 2)
+    told = checked(topics(topic_page(found, "topic=orders", seen.generations)))
+    rows = {row[0].split()[0]: row[1:6] for row in told.rows()}
+    assert rows["Partition"] == ["First", "Offset", "Records", "Size", "Objects"]
+    assert rows["orders-0"][:3] + rows["orders-0"][4:] == ["5", "1,310", "1,210", "2"]
+    assert rows["orders-1"][:3] + rows["orders-1"][4:] == ["0", "7", "7", "1"]
+    assert rows["orders-2"] == ["\u2013", "0", "0", "0 B", "0"]
+    assert rows["all"] == ["", "1,217", size(stored.bytes), "2", ""]
+    assert "Records" not in drawn(found, "topic=orders").text, "the generation is not there any more"
+
+
+def test_ten_thousand_partitions_are_bounded(store: MemoryStore) -> None:
+    """Fifty rows, and the total of all; the page stays small."""
+    many = TopicSpec("many", partitions=10_000)
+    backup = Backup.claim(store, topics=[many], number=1, instance="a")
+    backup.commit([one for n in range(0, 10_000, 10) for one in records("many", n, range(2))], journal=True)
+    backup.complete()
+    seen = sight(store, topics=[many])
+    found = content(overview(seen), me="a", turns=[], ran=None)
+    html = topics(topic_page(found, "topic=many", seen.generations))
+    rows = list(checked(html).rows())
+    assert sum(row[0].startswith("many-") for row in rows) == ROWS
+    assert rows[-2][0].startswith("and 9,950 more")
+    assert (rows[-1][0], rows[-1][2], rows[-1][4]) == ("all 10,000", "2,000", "1")
+    assert len(html) < 50_000
 
 
 def test_ten_thousand_topics_are_bounded(store: MemoryStore) -> None:
