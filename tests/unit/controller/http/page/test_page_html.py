@@ -20,9 +20,11 @@ from tandem.backup_avro.chain.entries import EntryKind
 from tandem.backup_avro.documents.coordination_message import CoordinationEvent
 from tandem.backup_avro.documents.outcome import JobKind
 from tandem.controller.coordination.peer_state import PeerState
+from tandem.controller.decision.restore_points import PointKind
 from tandem.controller.history.turns import turn_of
 from tandem.controller.http.page.content import ROWS, Content, Freshness, content
 from tandem.controller.http.page.render import _marked, page, policy, report
+from tandem.controller.http.page.trends import Figures, Trends
 from tandem.controller.status.health import Fault
 from tandem.controller.status.overview import overview
 from tandem.controller.status.pair_view import PairView
@@ -146,6 +148,58 @@ def test_catch_up(store: MemoryStore) -> None:
     assert (bar.attributes["max"], bar.attributes["value"]) == ("3", "2")
     assert "COMPLETE: " in told.text
     assert "Of generation 1, worst first" in told.text, "what takes records now is what counts"
+
+
+@pytest.mark.parametrize(
+    ("left", "told"),
+    [
+        ((), "75 %, its pace is not known yet"),
+        ((10, 10), "75 %, its pace is not known yet"),
+        ((25, 15, 5), "75 %, about 30s left"),
+    ],
+)
+def test_the_bar_of_a_first_reading(store: MemoryStore, left: tuple[int, ...], told: str) -> None:
+    """The share that is stored, and by the pace of its last samples the time left; only beside who reads."""
+    built(store)
+    builder = Backup.claim(store, topics=[ORDERS], number=2, instance="b")
+    builder.commit(records("orders", 0, range(15)), base_end={("orders", 0): 40})
+    at = now_ms(store)
+    trends = Trends()
+    for number, to_read in enumerate(left):
+        trends.add(Figures(at_mono=60.0 * number, lag=None, stored=0, to_read={("b", 2): to_read}))
+    details = {"phase": "scanning", "base_remaining": "10"}
+    a = message(instance="a", at=at, state="Active", generation=1)
+    b = message(instance="b", at=at, state="Catch-up", generation=2, details=details)
+    page_ = drawn(sight(store, listener=listening(a, b), topics=[ORDERS]), trends=trends)
+    [bar] = [one for one in page_.all("progress") if "first reading" in (one.attributes["aria-label"] or "")]
+    assert (bar.attributes["max"], bar.attributes["value"]) == ("100", "75")
+    assert f"First reading {told}" in page_.text
+    assert [told in card for card in page_.texts("article")] == [False, True]
+
+
+def test_restore_points(store: MemoryStore) -> None:
+    """Each with the command to copy, or why there is none; of many a dozen."""
+    built(store).seal()
+    built(store, 2, "b")
+    found = shown(sight(store, listener=heard(store), topics=[ORDERS]), config=PurePath("/etc/my tandem.yaml"))
+    newest, *others = found.points
+    assert newest.end is not None
+    lost = replace(newest, kind=PointKind.CHECKPOINT, name="april", command=None, why_not="its objects are gone")
+    told = checked(page(replace(found, points=(newest, lost, *others))))
+    rows = list(told.rows())
+    begin = rows.index(["Restore point", "From", "To", "Kept until", "Command"])
+    assert [(row[0], row[4]) for row in rows[begin + 1 : begin + 5]] == [
+        ("newest", "tandem restore -c '/etc/my tandem.yaml'"),
+        ("checkpoint april", "none: its objects are gone"),
+        ("generation 2", "tandem restore --at MOMENT -c '/etc/my tandem.yaml'"),
+        ("generation 1", "tandem restore --at MOMENT -c '/etc/my tandem.yaml'"),
+    ]
+    assert rows[begin + 1][1:4] == ["", f"{newest.end:%Y-%m-%d %H:%M:%S}Z", ""]
+    assert rows[begin + 3][3].startswith("the turn due 20")
+    assert set(told.texts("code")) >= {row[4] for row in rows[begin + 1 : begin + 5]}
+    many = checked(page(replace(found, points=(newest,) * 15)))
+    assert sum(row[0] == "newest" for row in many.rows()) == 12
+    assert "and 3 more: tandem list has all" in many.text
 
 
 def test_nothing_is_complete_yet(store: MemoryStore) -> None:
