@@ -37,11 +37,22 @@ class Cluster:
         config = self.cache / "pki" / "admin.conf"
         path = os.pathsep.join([str(self.cache / "bin"), os.environ["PATH"]])
         self.environ = {**os.environ, "KUBECONFIG": str(config), "PATH": path}
+        #: Where a user of the page types: it has my-values.yaml, ca.crt and the source's folder helm.
+        self.desk = self.cache / "servers" / "desk"
 
-    def run(self, *words: str, stdin: str = "", timeout_s: float = 600, check: bool = True) -> Done:
+    def run(
+        self, *words: str, stdin: str = "", timeout_s: float = 600, check: bool = True, folder: Path | None = None
+    ) -> Done:
         """Run a command. Raises AssertionError with its last lines if it fails and `check` is set."""
         done = subprocess.run(
-            words, input=stdin, capture_output=True, text=True, check=False, timeout=timeout_s, env=self.environ
+            words,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=timeout_s,
+            env=self.environ,
+            cwd=folder,
         )
         if check and done.returncode != 0:
             lines = (done.stdout + done.stderr).strip().splitlines()[-6:]
@@ -52,6 +63,19 @@ class Cluster:
         """Run kubectl in the namespace of the release."""
         return self.run("kubectl", "-n", NAMESPACE, *words, stdin=stdin, timeout_s=timeout_s, check=check)
 
+    def lay_desk(self, values: Values) -> None:
+        """Make the folder in which the commands of the page are typed."""
+        self.desk.mkdir(exist_ok=True)
+        for name, target in (("helm", SOURCE / "helm"), ("ca.crt", self.cache / "pki" / "ca.crt")):
+            (self.desk / name).unlink(missing_ok=True)
+            (self.desk / name).symlink_to(target)
+        (self.desk / "my-values.yaml").write_text(yaml.safe_dump(values), encoding="utf-8")
+
+    def type(self, commands: str, *, ordinal: int = 0, check: bool = True) -> Done:
+        """Run commands of the page in a shell; `…` is the pod of `ordinal`. With `check` the first failure ends it."""
+        commands = commands.replace("…", f"-n {NAMESPACE} {PAIR}-{ordinal}")
+        return self.run("bash", "-euc" if check else "-uc", commands, check=check, folder=self.desk)
+
     def get(self, *words: str) -> Any:
         """Return what `kubectl get … -o json` says."""
         return json.loads(self.kubectl("get", *words, "-o", "json").stdout)
@@ -60,9 +84,9 @@ class Cluster:
         """Return kind/name of the objects of these kinds in the namespace."""
         return set(self.kubectl("get", kinds, "-o", "name").stdout.split())
 
-    def apply(self, values: Values, *, verb: str = "upgrade", check: bool = True) -> Done:
-        """Install or upgrade the release."""
-        words = ("helm", verb, RELEASE, str(CHART), "--namespace", NAMESPACE, "--values", "-")
+    def apply(self, values: Values, *, check: bool = True) -> Done:
+        """Upgrade the release."""
+        words = ("helm", "upgrade", RELEASE, str(CHART), "--namespace", NAMESPACE, "--values", "-")
         return self.run(*words, stdin=yaml.safe_dump(values), check=check)
 
     def tandem(self, ordinal: int, *words: str, check: bool = True, timeout_s: float = 600) -> Done:
@@ -109,6 +133,16 @@ class Cluster:
         """Return the pod's object."""
         return self.get("pod", f"{PAIR}-{ordinal}")
 
+    def job_from(self, cron: str, name: str, *args: str) -> None:
+        """Make a Job from a CronJob of the pair; `args` are put in place of its own, but for Spark's master."""
+        words = ("create", "job", f"--from=cronjob/{PAIR}-{cron}", name, "--dry-run=client", "-o", "json")
+        job = json.loads(self.kubectl(*words).stdout)
+        (container,) = job["spec"]["template"]["spec"]["containers"]
+        command, *own = container["args"]
+        if args:
+            container["args"] = [command, *args, *own[own.index("--master") :]]
+        self.kubectl("apply", "-f", "-", stdin=json.dumps(job))
+
     def job_ended(self, name: str, timeout_s: float = 420) -> str:
         """Wait for the end of a Job and return its log. Raises AssertionError if it failed."""
 
@@ -145,7 +179,36 @@ class Cluster:
     def restore_power(self, node: str) -> None:
         """Start a node again, with what it has on its disk."""
         self.run(str(SCRIPTS / "node.sh"), node)
-        self.until(f"{node} is ready", lambda: self._node_ready(node), 120)
+        self.until(f"{node} is ready", lambda: self.node_ready(node), 120)
+
+    def cut_network(self, node: str) -> None:
+        """Take a node's only network away. What runs on it goes on."""
+        self.run("ip", "link", "set", f"v-{node}", "down")
+
+    def restore_network(self, node: str) -> None:
+        """Give a node its network again."""
+        self.run("ip", "link", "set", f"v-{node}", "up")
+        self.until(f"{node} is ready", lambda: self.node_ready(node), 120)
+
+    def container(self, ordinal: int) -> str:
+        """Return the id of the container of an instance; a container that was started again has another one."""
+        status = self.pod(ordinal)["status"]["containerStatuses"][0]
+        return str(status["containerID"]).rpartition("/")[2]
+
+    def processes(self, node: str, container: str) -> int:
+        """Return how many processes run in a container, asked of this machine and not of the API server."""
+        try:
+            folders = list(Path("/sys/fs/cgroup/memory", f"tandem-{node}").rglob(container))
+            return sum(len((folder / "cgroup.procs").read_text().split()) for folder in folders)
+        except OSError as error:  # a group that went meanwhile
+            raise AssertionError(str(error)) from None
+
+    def create_operator_kinds(self) -> None:
+        """Make the Spark operator's custom resource definitions, where they are not there."""
+        folder = next(self.cache.glob("spark-operator-*"))
+        for definition in sorted(folder.glob("*.yaml")):
+            self.kubectl("create", "-f", str(definition), check=False)
+        self.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
 
     def replace_pod(self, ordinal: int) -> None:
         """Delete the pod of an instance and wait until the next one is ready."""
@@ -186,9 +249,10 @@ class Cluster:
         conditions = {each["type"]: each["status"] for each in pod["status"].get("conditions", ())}
         return conditions.get("Ready") == "True" and "deletionTimestamp" not in pod["metadata"]
 
-    def _signal_servers(self, number: signal.Signals) -> None:
-        os.kill(int((self.cache / "servers" / "ready").read_text()), number)
-
-    def _node_ready(self, node: str) -> bool:
+    def node_ready(self, node: str) -> bool:
+        """Return whether the API server counts a node as ready; it learns of a loss after some fifty seconds."""
         conditions = {each["type"]: each["status"] for each in self.get("node", node)["status"]["conditions"]}
         return conditions.get("Ready") == "True"
+
+    def _signal_servers(self, number: signal.Signals) -> None:
+        os.kill(int((self.cache / "servers" / "ready").read_text()), number)

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Final
 
 from kube.cluster_access import INSTANCES, Cluster
+from kube.guide import guide
 from kube.scene import KEY, NAMESPACE, PAIR, PASSWORD, create_topics, produce
 from kube.steps import Stage, Step
 
-_SECRETS: Final = {
-    "kafka-tandem": [f"--from-literal=password={PASSWORD}"],
-    "bucket": [f"--from-literal=id={KEY.access_key}", f"--from-literal=secret={KEY.secret_key}"],
-}
-
-
+#: Beside what the page has: the store here gives no identity to a service account.
+_BUCKET: Final = [f"--from-literal=id={KEY.access_key}", f"--from-literal=secret={KEY.secret_key}"]
 _OF_A_START: Final = {"Unhealthy", "FailedScheduling", "FailedMount"}
 
 
@@ -24,13 +22,12 @@ def install(stage: Stage) -> str:
     cluster = stage.cluster
     create_topics()
     produce(1000, "first")
-    cluster.kubectl("create", "namespace", NAMESPACE)
+    cluster.lay_desk(stage.values)
+    cluster.type(guide().secrets.replace("password=…", f"password={PASSWORD}"))
     levels = [f"pod-security.kubernetes.io/{each}=restricted" for each in ("enforce", "warn", "audit")]
     cluster.kubectl("label", "namespace", NAMESPACE, *levels)
-    authority = f"--from-file=ca.crt={cluster.cache / 'pki' / 'ca.crt'}"
-    for name, words in {**_SECRETS, "kafka-ca": [authority]}.items():
-        cluster.kubectl("create", "secret", "generic", name, *words)
-    done = cluster.apply(stage.values, verb="install")
+    cluster.kubectl("create", "secret", "generic", "bucket", *_BUCKET)
+    done = cluster.type(guide().install)
     assert "warning" not in done.stderr.lower(), done.stderr.strip()
     kinds = {
         each.partition("/")[0] for each in cluster.names("statefulset,cronjob,configmap,service,serviceaccount,pdb")
@@ -52,21 +49,25 @@ def pods_ready(stage: Stage) -> str:
     wrong = [f"{each['reason']}: {each['message'][:80]}" for each in events if each["reason"] not in _OF_A_START]
     assert not wrong, wrong
     took_s = max(_seconds_until_ready(cluster, each) for each in (0, 1))
-    return f"generation {status['restore']['generation']} is complete; ready {took_s:.0f} s after the start, no restart"
+    cluster.type(guide().status)
+    extras = json.loads(cluster.tandem(0, "version", "-o", "json").stdout)["extras"]
+    assert not extras["spark"], f"the instances have another image than that of image.instanceTag: {extras}"
+    generation = status["restore"]["generation"]
+    return f"generation {generation} is complete; ready {took_s:.0f} s after the start, no restart; image without Spark"
 
 
 def helm_test(stage: Stage) -> str:
     """`helm test` finds brokers, topics and store."""
-    done = stage.cluster.run("helm", "-n", NAMESPACE, "test", "tandem", "--logs")
+    done = stage.cluster.type(guide().check)
     assert "Succeeded" in done.stdout, done.stdout[-300:]
     return next(line for line in reversed(done.stdout.splitlines()) if line.strip()).strip()[:100]
 
 
 def rotate(stage: Stage) -> str:
-    """The other instance takes its turn, by the command of the notes through `kubectl exec`."""
+    """The other instance takes its turn, by the command of the page through `kubectl exec`."""
     cluster = stage.cluster
     before, generation = cluster.active(), _generation(cluster)
-    cluster.tandem(0, "rotate", "--yes")
+    cluster.type(guide().rotate)
     cluster.healthy()
     after = cluster.active()
     assert after != before, f"{INSTANCES[after]} is still Active"
@@ -131,25 +132,110 @@ def outage(stage: Stage) -> str:
 def power_cut(stage: Stage) -> str:
     """The Active's node loses power: the other instance takes over; the node comes back with the other as Passive."""
     cluster = stage.cluster
-    # Draining may have left both on one node.
-    if len({cluster.pod(each)["spec"]["nodeName"] for each in (0, 1)}) == 1:
-        cluster.kubectl("delete", "pod", f"{PAIR}-{1 - cluster.active()}")
-        cluster.ready()
-        cluster.healthy(cluster.active())
-    active = cluster.active()
-    other = 1 - active
-    node, generation = cluster.pod(active)["spec"]["nodeName"], _generation(cluster)
-    assert node != cluster.pod(other)["spec"]["nodeName"], "both pods are on one node"
+    active, node = _apart(cluster)
+    other, generation = 1 - active, _generation(cluster)
     cluster.cut_power(node)
     produce(500, "in the dark")
     took_s = cluster.until("the other one is Active", lambda: cluster.active(other) == other, 240)
     complete_s = cluster.until("its generation is complete", lambda: _generation(cluster, other) > generation, 120)
     cluster.restore_power(node)
-    cluster.ready(timeout_s=420)
-    cluster.healthy(other, 300)
+    _all_well(cluster, other, "verify-power-cut")
     assert cluster.active(other) == other, "the instance that came back took over"
-    _caught_up(cluster, other)
-    return f"taken over after {took_s:.0f} s, complete {complete_s:.0f} s later; back as Passive"
+    return f"taken over after {took_s:.0f} s, complete {complete_s:.0f} s later; back as Passive; verified"
+
+
+def failover_dead(stage: Stage) -> str:
+    """The Active's node loses power; `tandem failover` has the other take over at once, and ends at the return."""
+    cluster = stage.cluster
+    active, node = _apart(cluster)
+    other, generation, container = 1 - active, _generation(cluster), cluster.container(active)
+    with ThreadPoolExecutor(1) as beside:
+        cluster.cut_power(node)
+        try:
+            command = beside.submit(cluster.type, guide().failover, ordinal=other)
+            produce(500, "failed over")
+            took_s = cluster.until("a generation is complete", lambda: _generation(cluster, other) > generation, 240)
+            history = cluster.tandem(other, "history", "-g", str(_generation(cluster, other)), "-o", "json").stdout
+            assert "manual failover" in history, "the generation was not built because of the request"
+            assert not command.done(), f"the command ended before the return: {command.result().stdout[-300:]}"
+        finally:
+            cluster.restore_power(node)
+        cluster.until("the lost instance runs again", lambda: cluster.container(active) != container, 300)
+        command.result()
+    _all_well(cluster, other, "verify-failover-dead")
+    assert cluster.active(other) == other, "the instance that came back took over"
+    return f"complete {took_s:.0f} s after the cut, by request; the command ended when the node was back; verified"
+
+
+def partition(stage: Stage) -> str:
+    """The Active's node loses its network, and its pod is deleted by force: two processes have one name for a while."""
+    cluster = stage.cluster
+    active, node = _apart(cluster)
+    other, generation, container = 1 - active, _generation(cluster), cluster.container(active)
+    old = cluster.pod(active)["metadata"]["uid"]
+    cluster.cut_network(node)
+    try:
+        produce(500, "apart")
+        took_s = cluster.until("the other one is Active", lambda: cluster.active(other) == other, 240)
+        cluster.until("its generation is complete", lambda: _generation(cluster, other) > generation, 120)
+        cluster.until(f"{node} counts as lost", lambda: not cluster.node_ready(node), 120)
+        cluster.type(guide().forced_delete, ordinal=active)
+        cluster.until("a new pod", lambda: cluster.pod(active)["metadata"]["uid"] != old)
+        cluster.ready(active)
+        cluster.healthy(other)
+        produce(500, "two of one name")
+        assert cluster.processes(node, container), "the old process ended before its network was back"
+    finally:
+        cluster.restore_network(node)
+    ended_s = cluster.until("the old process ends", lambda: not cluster.processes(node, container), 240)
+    _all_well(cluster, other, "verify-partition")
+    assert cluster.active(other) == other, "the instance that was cut off took over"
+    return f"taken over after {took_s:.0f} s; the old process ended {ended_s:.0f} s after the return; verified"
+
+
+def blackout(stage: Stage) -> str:
+    """Both nodes lose power at once, and come back; what was written meanwhile is backed up."""
+    cluster = stage.cluster
+    _apart(cluster)
+    generation = _generation(cluster)
+    containers = [cluster.container(each) for each in (0, 1)]
+    nodes = sorted(each.partition("/")[2] for each in cluster.names("nodes"))
+    for node in nodes:
+        cluster.cut_power(node)
+    try:
+        produce(500, "in the blackout")
+        cluster.until("no node is ready", lambda: not any(cluster.node_ready(each) for each in nodes), 180)
+    finally:
+        for node in nodes:
+            cluster.restore_power(node)
+    took_s = cluster.until(
+        "both instances run again", lambda: all(cluster.container(each) != containers[each] for each in (0, 1)), 300
+    )
+    _all_well(cluster, 0, "verify-blackout")
+    now = _generation(cluster)
+    assert now >= generation, f"generation {now} after {generation}"
+    return f"{len(nodes)} nodes; both run again {took_s:.0f} s after the power was back, generation {now}; verified"
+
+
+def _apart(cluster: Cluster) -> tuple[int, str]:
+    """Bring the pods to two nodes, where a drain has left both on one; return the Active's ordinal and its node."""
+    if len({cluster.pod(each)["spec"]["nodeName"] for each in (0, 1)}) == 1:
+        cluster.kubectl("delete", "pod", f"{PAIR}-{1 - cluster.active()}")
+        cluster.ready()
+        cluster.healthy(cluster.active())
+    active = cluster.active()
+    node: str = cluster.pod(active)["spec"]["nodeName"]
+    assert node != cluster.pod(1 - active)["spec"]["nodeName"], "both pods are on one node"
+    return active, node
+
+
+def _all_well(cluster: Cluster, ordinal: int, job: str) -> None:
+    """Wait for one Active, one Passive and no lag; then compare the newest record of every key with the topics."""
+    cluster.ready(timeout_s=420)
+    cluster.healthy(ordinal, 300)
+    _caught_up(cluster, ordinal)
+    cluster.job_from("verify", job, "--against-topic")
+    cluster.job_ended(job)
 
 
 def _seconds_until_ready(cluster: Cluster, ordinal: int) -> float:
@@ -193,4 +279,7 @@ STEPS: Final = (
     Step("evict", "Eviction against the disruption budget, and a drain", evict),
     Step("outage", "The store stands still for minutes", outage),
     Step("power-cut", "Power cut of the Active's node, and its return", power_cut),
+    Step("failover-dead", "`tandem failover` while the Active's node has no power", failover_dead),
+    Step("partition", "Network cut of the Active's node, and its pod deleted by force", partition),
+    Step("blackout", "Power cut of both nodes at once, and their return", blackout),
 )

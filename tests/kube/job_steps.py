@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final
 
 from kube.cluster_access import Cluster
-from kube.scene import PAIR, PASSWORD, produce, same_records, topics, written
+from kube.guide import guide
+from kube.scene import PAIR, PASSWORD, TOPICS, produce, same_records, topics, written
 from kube.spark_submit import submit
 from kube.steps import Stage, Step
 
@@ -21,7 +24,7 @@ def jobs_by_hand(stage: Stage) -> str:
     jobs = ("verify", "retention", "drill")
     before = topics()
     for job in jobs:
-        _job_from(cluster, job, f"{job}-by-hand")
+        cluster.job_from(job, f"{job}-by-hand")
         cluster.job_ended(f"{job}-by-hand")
     status = cluster.status()
     for name in ("lastVerify", "lastDrill", "lastRetention"):
@@ -36,11 +39,12 @@ def restore(stage: Stage) -> str:
     """A restore beside the source, begun from the suspended CronJob; the records are compared with the source's."""
     cluster = stage.cluster
     uids = _uids(cluster)
-    stage.change("defaults.restore", {"onDemand": True, "args": ["--suffix", ".restored", "--yes"]})
+    stage.merge(guide().on_demand)
     stage.upgrade()
     _settled(cluster)
-    _job_from(cluster, "restore", "restore-1")
+    cluster.type(guide().restore)
     cluster.job_ended("restore-1")
+    assert cluster.type(guide().restore_log).stdout.strip(), "the job has no log"
     keys = same_records(".restored")
     assert _uids(cluster) == uids, "the restore restarted an instance"
     return f"{keys} keys, all with the newest value of the source"
@@ -55,12 +59,11 @@ def restore_other_cluster(stage: Stage) -> str:
     stage.change("defaults.updateStrategy", "RollingUpdate")
     stage.upgrade()
     uids = _uids(cluster)
-    args = ["--suffix", ".moved", "--topics", "customers,orders.eu"]
-    args += ["--target-config", "/run/secrets/tandem/target/target.yaml", "--yes"]
-    stage.change(
-        "defaults.restore",
-        {"enabled": True, "id": "incident-42", "args": args, "files": {"target": {"secret": "target-cluster"}}},
-    )
+    # The target of the page is another cluster, and its moment is of another day.
+    settings = guide().other_cluster["pairs"][0]["restore"]
+    option = settings["args"].index("--target-config")
+    args = ["--suffix", ".moved", "--topics", ",".join(TOPICS), *settings["args"][option : option + 2], "--yes"]
+    stage.change("defaults.restore", {**settings, "args": args})
     _settled(cluster)
     stage.upgrade()
     name = next(each for each in cluster.names("job") if "restore-incident-42" in each).partition("/")[2]
@@ -81,7 +84,7 @@ def killed_restore(stage: Stage) -> str:
     stage.change("defaults.restore", {"onDemand": True, "args": ["--suffix", ".killed", "--yes", "--rate", "400KiB"]})
     stage.upgrade()
     _settled(cluster)
-    _job_from(cluster, "restore", "restore-killed")
+    cluster.job_from("restore", "restore-killed")
     selector = "job-name=restore-killed"
     cluster.until("the restore loads", lambda: written("orders.eu.killed") > 0, 240)
     pod = cluster.get("pods", "-l", selector)["items"][0]["metadata"]["name"]
@@ -99,13 +102,13 @@ def killed_restore(stage: Stage) -> str:
 def spark_operator(stage: Stage) -> str:
     """The operator's objects are accepted by the API server, and its pods run by Spark's own submission."""
     cluster = stage.cluster
-    folder = next(cluster.cache.glob("spark-operator-*"))
-    for definition in sorted(folder.glob("*.yaml")):
-        cluster.kubectl("create", "-f", str(definition), check=False)
-    established = ("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
-    cluster.kubectl(*established)
+    cluster.create_operator_kinds()
     stage.change("defaults.restore", {"enabled": False})
-    stage.change("defaults.spark.mode", "operator")
+    stage.change("defaults.drill.enabled", value=True)
+    # Every object, so that the job has tasks long enough to lose an executor in.
+    stage.change("defaults.verify", {"sample": ""})
+    stage.merge({"defaults": {"spark": guide().spark["defaults"]["spark"]}})
+    # Two cores are here, not sixteen.
     stage.change("defaults.spark.driver", {"cores": 1, "memory": "1g"})
     stage.change("defaults.spark.executor", {"instances": 2, "cores": 1, "memory": "512m", "memoryOverhead": "512m"})
     stage.upgrade()
@@ -113,7 +116,10 @@ def spark_operator(stage: Stage) -> str:
     assert len(made) == 3, made
     application = cluster.get("scheduledsparkapplication", f"{PAIR}-verify")["spec"]["template"]
     before = (cluster.status().get("lastVerify") or {}).get("at")
-    log = submit(cluster, application)
+    with ThreadPoolExecutor(1) as beside:
+        running = beside.submit(submit, cluster, application)
+        lost = _lose_executor(cluster, running)
+        log = running.result()
     # The operator deletes the driver with its application; here nobody else does.
     cluster.kubectl("delete", "pod", "-l", "spark-role=driver")
     after = cluster.status()["lastVerify"]
@@ -121,11 +127,30 @@ def spark_operator(stage: Stage) -> str:
     assert after["at"] != before, f"no verification was recorded: {log[-300:]}"
     stage.change("defaults.spark", {"mode": "local"})
     stage.upgrade()
-    return f"{len(made)} ScheduledSparkApplications accepted; a verification by driver and executors is clean"
+    return f"{len(made)} ScheduledSparkApplications accepted; a verification whose executor {lost} was killed is clean"
 
 
-def _job_from(cluster: Cluster, cron: str, name: str) -> None:
-    cluster.kubectl("create", "job", f"--from=cronjob/{PAIR}-{cron}", name)
+def _lose_executor(cluster: Cluster, running: Future[str]) -> str:
+    """Delete an executor that has a task, while the store stands still so that the job can't end; return its number."""
+    found: list[str] = []
+
+    def printed() -> str:
+        return cluster.kubectl("logs", "-l", "spark-role=driver", "--tail=-1", check=False).stdout
+
+    def at_work() -> bool:
+        found[:] = re.findall(r"Starting task .*?executor (\d+)", printed())[:1]
+        return bool(found) or running.done()
+
+    cluster.until("an executor has a task", at_work, 240)
+    assert not running.done(), "the application ended before an executor could be killed"
+    cluster.stop_store()
+    try:
+        selector = f"spark-role=executor,spark-exec-id={found[0]}"
+        cluster.kubectl("delete", "pod", "-l", selector, "--grace-period=0", "--force")
+        cluster.until("the driver misses it", lambda: f"Lost executor {found[0]}" in printed(), 120)
+    finally:
+        cluster.resume_store()
+    return found[0]
 
 
 def _settled(cluster: Cluster) -> None:
@@ -143,5 +168,5 @@ JOBS: Final = (
     Step("restore", "Restore by hand from the suspended CronJob", restore),
     Step("restore-file", "Restore of the release with a file of its own, under RollingUpdate", restore_other_cluster),
     Step("restore-killed", "Restore whose pod is killed", killed_restore),
-    Step("spark", "The Spark operator's objects, and Spark on Kubernetes", spark_operator),
+    Step("spark", "The Spark operator's objects, and Spark on Kubernetes with a killed executor", spark_operator),
 )

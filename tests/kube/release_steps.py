@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import re
 from typing import Final
 
-from kube.cluster_access import SOURCE, Cluster
-from kube.scene import NAMESPACE, PAIR, RELEASE, Values
+from kube.cluster_access import Cluster
+from kube.guide import guide
+from kube.scene import NAMESPACE, PAIR, RELEASE, Values, over
 from kube.steps import Stage, Step
 
 #: What is made by hand or by Kubernetes, not by the release.
@@ -21,7 +21,9 @@ _NOT_OURS: Final = {
     ),
 }
 _STATE: Final = "/var/lib/tandem/heads/heads.json"
-_KINDS: Final = "all,configmap,secret,serviceaccount,pdb,role,rolebinding,networkpolicy,cronjob,job"
+_CLAIMS: Final = "persistentvolumeclaim"
+_SPARK: Final = "sparkapplications,scheduledsparkapplications"
+_KINDS: Final = f"all,configmap,secret,serviceaccount,pdb,role,rolebinding,networkpolicy,cronjob,job,{_CLAIMS},{_SPARK}"
 
 
 def upgrade_by_script(stage: Stage) -> str:
@@ -34,7 +36,7 @@ def upgrade_by_script(stage: Stage) -> str:
     stage.upgrade()
     assert [cluster.pod(each)["metadata"]["uid"] for each in (0, 1)] == before, "an upgrade restarted a pod"
     # Its last command shows the state, with exit code 3 while the new Active has not been heard.
-    done = cluster.run("bash", "-uo", "pipefail", "-c", documented_script(), check=False)
+    done = cluster.type(guide().upgrade, check=False)
     assert done.returncode in {0, 3}, f"the script ended with {done.returncode}: {done.stderr.strip()[-300:]}"
     cluster.healthy()
     born = [cluster.pod(each)["metadata"]["creationTimestamp"] for each in (0, 1)]
@@ -75,7 +77,7 @@ def wrong_values(stage: Stage) -> str:
     revision = _revision(cluster)
     refused = []
     for title, more in wrong.items():
-        done = cluster.apply(_over(stage.values, more), check=False)
+        done = cluster.apply(over(stage.values, more), check=False)
         assert done.returncode != 0, f"{title} is accepted"
         refused.append(title)
     assert _revision(cluster) in {revision, revision + 1}
@@ -97,7 +99,7 @@ def state_volume(stage: Stage) -> str:
     for ordinal in (0, 1):
         cluster.create_volume(f"{PAIR}-{ordinal}")
     stage.change("defaults.stateVolume", {"enabled": True, "size": "8Mi"})
-    cluster.kubectl("delete", "statefulset", PAIR, "--cascade=orphan")
+    cluster.type(guide().orphan)
     stage.upgrade()
     for ordinal in (0, 1):
         cluster.replace_pod(ordinal)
@@ -120,29 +122,32 @@ def state_volume(stage: Stage) -> str:
 
 
 def uninstall(stage: Stage) -> str:
-    """`helm uninstall` leaves what was made by hand, and the pod of `helm test`, as the docs say."""
+    """Uninstall a release with the operator's objects: what was made by hand stays, and claims of the state volume."""
     cluster = stage.cluster
-    cluster.run("helm", "-n", NAMESPACE, "uninstall", RELEASE, "--wait")
-    cluster.kubectl("delete", "pod", "-l", "app.kubernetes.io/component=check")
+    cluster.create_operator_kinds()
+    stage.change("defaults.spark.mode", "operator")
+    stage.change("defaults.restore", {"enabled": True, "id": "at-the-end", "args": ["--suffix", ".end", "--yes"]})
+    stage.upgrade()
+    kinds = {each.partition(".")[0] for each in cluster.names(_SPARK)}
+    assert kinds == {"sparkapplication", "scheduledsparkapplication"}, kinds
+    claims = cluster.names(_CLAIMS)
+    expected = {f"{_CLAIMS}/state-{PAIR}-{each}" for each in (0, 1)}
+    assert claims in (set(), expected), claims
+    cluster.type(guide().uninstall)
+    cluster.type(guide().delete_check)
     left: set[str] = set()
 
     def gone() -> bool:
         left.clear()
-        left.update(cluster.names(_KINDS) - _NOT_OURS)
+        # What is there and should not be, and what should be and is not.
+        left.update((cluster.names(_KINDS) - _NOT_OURS) ^ claims)
         return not left
 
     try:
-        cluster.until("nothing is left", gone, 90)
+        cluster.until("what the docs say is left, and nothing else", gone, 120)
     except AssertionError as error:
         raise AssertionError(f"{error}: {sorted(left)}") from None
-    return "left: what was made by hand, and the pod of the last `helm test`"
-
-
-def documented_script() -> str:
-    """Return the script of the section about upgrades in docs/kubernetes.md."""
-    page = (SOURCE / "docs" / "kubernetes.md").read_text(encoding="utf-8")
-    section = page.partition("## Upgrades: the Passive first")[2].partition("\n## ")[0]
-    return re.findall(r"^```sh\n(.*?)^```", section, re.DOTALL | re.MULTILINE)[0]
+    return f"left: what was made by hand, the pod of the last `helm test`, and claims: {len(claims)}"
 
 
 def _revision(cluster: Cluster) -> int:
@@ -165,13 +170,6 @@ def _last_exit(cluster: Cluster, ordinal: int) -> int | None:
     state = cluster.pod(ordinal)["status"]["containerStatuses"][0]
     ended = state["state"].get("terminated") or state["lastState"].get("terminated")
     return ended["exitCode"] if ended else None
-
-
-def _over(base: Values, more: Values) -> Values:
-    out = copy.deepcopy(base)
-    for key, value in more.items():
-        out[key] = _over(out.get(key, {}), value) if isinstance(value, dict) else value
-    return out
 
 
 UPGRADES: Final = (

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from typing import Any, Final
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from kube.guide import guide
 from tandem.controller.sandbox.sigv4 import S3Key
 
 ADDRESS: Final = "10.88.0.1"
@@ -18,44 +20,40 @@ USER, PASSWORD = "tandem", "password-of-tandem"
 NAMESPACE: Final = "backup"
 RELEASE: Final = "tandem"
 PAIR: Final = "tandem-orders"
-REPOSITORY: Final = "registry.example.org/tandem"
 #: Topics of the pair with their partitions.
-TOPICS: Final = {"customers": 3, "orders.eu": 6}
+TOPICS: Final = {"customers": 3, "_schemas": 1, "orders.eu": 6}
 
 Values = dict[str, Any]
 
 
 def values() -> Values:
-    """Return the values of docs/kubernetes.md, for the servers that are here, with shorter times."""
-    return {
-        "image": {"repository": REPOSITORY},
+    """Return my-values.yaml of docs/kubernetes.md with the hosts that are here, the store's keys, and shorter times."""
+    given = guide().values
+    here: Values = {
+        # The image without Spark, by the tag that the page proposes.
+        "image": {"instanceTag": f"{given['image']['tag']}-instance"},
         "defaults": {
             "config": {
-                "kafka": {
-                    "bootstrap.servers": "kafka.infra:9093",
-                    "security.protocol": "SASL_SSL",
-                    "sasl.mechanism": "SCRAM-SHA-512",
-                    "sasl.username": USER,
-                    "ssl.ca.location": "/run/secrets/tandem/kafka-ca/ca.crt",
-                },
+                "kafka": {"bootstrap.servers": "kafka.infra:9093"},
                 "coordination": {"replication_factor": 1},
                 "flush": {"interval": "5s"},
-                "store": {
-                    "root": f"s3://{BUCKET}/prod",
-                    "region": "us-east-1",
-                    "endpoint_url": "http://s3.infra:8333",
-                    "addressing_style": "path",
-                },
+                "store": {"endpoint_url": "http://s3.infra:8333", "addressing_style": "path"},
             },
             "secretEnv": {
-                "TANDEM_KAFKA__SASL_PASSWORD": {"secret": "kafka-tandem", "key": "password"},
                 "AWS_ACCESS_KEY_ID": {"secret": "bucket", "key": "id"},
                 "AWS_SECRET_ACCESS_KEY": {"secret": "bucket", "key": "secret"},
             },
-            "files": {"kafka-ca": {"secret": "kafka-ca"}},
         },
-        "pairs": [{"name": "orders", "config": {"topics": {"include": ["customers"], "patterns": [r"orders\..*"]}}}],
     }
+    return over(given, here)
+
+
+def over(base: Values, more: Values) -> Values:
+    """Return `base` with `more` over it: maps key by key, all else as a whole."""
+    out = copy.deepcopy(base)
+    for key, value in more.items():
+        out[key] = over(out.get(key, {}), value) if isinstance(value, dict) else value
+    return out
 
 
 def create_topics() -> None:
@@ -69,8 +67,9 @@ def create_topics() -> None:
 
 
 def produce(count: int, label: str) -> None:
-    """Write `count` records into each topic: a hundred keys in `customers`, as many as records in `orders.eu`."""
+    """Write `count` records into the topics, and one schema: a hundred keys in `customers`, `count` in `orders.eu`."""
     producer = Producer({"bootstrap.servers": BROKER, "linger.ms": 50, "queue.buffering.max.messages": 1_000_000})
+    producer.produce("_schemas", key=f"schema of {label}", value="{}")
     for number in range(count):
         producer.produce("customers", key=f"customer-{number % 100}", value=f"{label} {number}")
         producer.produce("orders.eu", key=f"order-{number}", value=f"{label} {number} " * 10)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kube.cluster_access import Cluster
-from kube.scene import Values, values
+from kube.scene import Values, over, values
 
 
 @dataclass(slots=True)
@@ -24,6 +24,10 @@ class Stage:
         for folder in folders:
             place = place.setdefault(folder, {})
         place[last] = value
+
+    def merge(self, more: Values) -> None:
+        """Put values over the present ones, for the next upgrade."""
+        self.values = over(self.values, more)
 
     def upgrade(self) -> None:
         """Give the release the present values."""

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The images, without a registry: a base out of Debian's packages in place of python:3.11-slim-bookworm, the Dockerfile by
+# The images, without a registry: a base out of Debian's packages in place of python:3.11-slim-bookworm, the Dockerfile twice by
 # buildah upon it, and a pause. They lie in $KUBE_CACHE/images, from which node.sh imports them.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
@@ -48,15 +48,21 @@ C
     signed commit --quiet "$container" localhost/pause:1 && b rm "$container" >/dev/null
     signed push --quiet localhost/pause:1 "docker-archive:$KUBE_CACHE/images/pause.tar:localhost/pause:1"
 fi
-began=$SECONDS
-# The layers of the last build are used again as far as the files are the same; so the image names no revision.
-signed bud --quiet --layers --network host --build-arg PYTHON_IMAGE="$base" --build-arg VERSION="$version" \
-    --tag "$tandem" "$SOURCE" >"$LOGS/image.log" 2>&1 ||
-    { tail -20 "$LOGS/image.log" >&2; exit 1; }
-identity=$(b images -q "$tandem")
-if [ "$(cat "$KUBE_CACHE/images/tandem.id" 2>/dev/null)" != "$identity" ]; then
-    rm -f "$KUBE_CACHE/images/tandem.tar"
-    signed push --quiet "$tandem" "docker-archive:$KUBE_CACHE/images/tandem.tar:$tandem"
-    echo "$identity" >"$KUBE_CACHE/images/tandem.id"
-fi
-echo "image $tandem in $((SECONDS - began)) s"
+# build TAG FILE [BUILD ARGUMENT]
+build() {
+    local tag=$1 file=$KUBE_CACHE/images/$2 began=$SECONDS identity; shift 2
+    # The layers of the last build are used again as far as the files are the same; so the image names no revision.
+    signed bud --quiet --layers --network host --build-arg PYTHON_IMAGE="$base" --build-arg VERSION="$version" "$@" \
+        --tag "$tag" "$SOURCE" >"$LOGS/image.log" 2>&1 ||
+        { tail -20 "$LOGS/image.log" >&2; exit 1; }
+    identity=$(b images -q "$tag")
+    if [ "$(cat "$file.id" 2>/dev/null)" != "$identity" ]; then
+        rm -f "$file.tar"
+        signed push --quiet "$tag" "docker-archive:$file.tar:$tag"
+        echo "$identity" >"$file.id"
+    fi
+    echo "image $tag in $((SECONDS - began)) s"
+}
+build "$tandem" tandem
+# Without Spark, for the instances.
+build "$tandem-instance" tandem-instance --build-arg EXTRAS=msk,cloud

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+from kube.__main__ import STEPS as ALL
 from kube.cluster_access import SCRIPTS
+from kube.guide import PAGE, guide, read_guide
 from kube.page import table
-from kube.release_steps import documented_script
+from kube.scene import BUCKET, USER, values
 from kube.steps import Outcome, Stage, Step
 
 STEPS = tuple(Step(name, name.title(), repr) for name in ("install", "restore"))
@@ -35,11 +39,62 @@ def test_values_are_set_by_their_path() -> None:
     assert stage.values == {"defaults": {"flush": "1s", "restore": {"enabled": True}}}
 
 
-def test_the_script_of_the_page_is_found() -> None:
-    """The step runs what docs/kubernetes.md says, and no copy of it; a dead instance counts as none."""
-    script = documented_script()
-    assert script.startswith("ns=backup pair=")
-    assert 'select(.role == "Active" and .alive)' in script
+def test_steps_find_what_they_type_on_the_page() -> None:
+    """They run what docs/kubernetes.md says, and no copy of it; in its script a dead instance counts as none."""
+    assert guide().upgrade.startswith("ns=backup pair=")
+    assert 'select(.role == "Active" and .alive)' in guide().upgrade
+    assert guide().failover == "kubectl exec … -- tandem failover --yes"
+    assert guide().secrets.count("\n") == 3
+
+
+@pytest.mark.parametrize(
+    "gone",
+    [
+        "create secret",
+        "helm install tandem helm/tandem",
+        "helm -n backup test tandem --logs  ",
+        "pairs:\n     - name: orders",
+        "`kubectl exec … -- tandem failover --yes`",
+        "`kubectl delete pod … --force --grace-period=0`",
+        "kubectl -n backup delete statefulset",
+        "`kubectl exec … -- tandem rotate --yes`",
+        "for ordinal in",
+        "onDemand: true\n    args",
+        "kubectl -n backup create job",
+        "kubectl -n backup logs --follow",
+        "id: incident-42",
+        "mode: operator\n    version",
+        "`helm -n backup uninstall tandem`",
+        "`kubectl -n backup delete pod -l app.kubernetes.io/component=check`",
+        "## Sizing\n",
+    ],
+)
+def test_a_page_without_what_a_step_types_is_refused(gone: str) -> None:
+    """Each block and command is missed, with the section that lacks it."""
+    page = PAGE.read_text(encoding="utf-8")
+    assert gone in page
+    with pytest.raises(AssertionError, match=r"docs/kubernetes\.md"):
+        read_guide(page.replace(gone, "nothing"))
+
+
+def test_the_values_of_the_page_fit_the_servers_of_the_cluster() -> None:
+    """Bucket, user and the images that cluster/image.sh builds have the names of the page."""
+    made = values()
+    kafka, store = (made["defaults"]["config"][each] for each in ("kafka", "store"))
+    version = tomllib.loads((PAGE.parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    image = made["image"]
+    assert (store["root"], kafka["sasl.username"]) == (f"s3://{BUCKET}/prod", USER)
+    assert (image["tag"], image["instanceTag"]) == (version, f"{version}-instance")
+    script = (SCRIPTS / "image.sh").read_text(encoding="utf-8")
+    assert f"tandem={image['repository']}:$version\n" in script
+    assert 'build "$tandem-instance"' in script
+
+
+def test_each_step_has_a_name_of_its_own() -> None:
+    """As ONLY= takes it, and as the page's rows are found."""
+    names = [step.name for step in ALL]
+    assert len(set(names)) == len(names)
+    assert not [name for name in names if not re.fullmatch(r"[a-z-]+", name)]
 
 
 def test_a_module_is_written_for_the_released_one(tmp_path: Path) -> None:
