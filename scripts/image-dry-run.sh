@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Goes through the steps of the Dockerfile without an engine: the wheel from what .dockerignore lets through, a fresh
-# environment with it and nothing else, the list of its parts, and then what pods do, as user 10001 on a read-only root
-# file system where this machine lets us (as root on Linux). Uses build/image, which it makes anew.
+# Goes through the steps of the Dockerfile without an engine, for the whole image and for the one without Spark: the wheel
+# from what .dockerignore lets through, a fresh environment with it and nothing else, the list of its parts, and then what
+# pods do, as user 10001 on a read-only root file system where this machine lets us (as root on Linux). Uses build/image,
+# which it makes anew.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 work=$PWD/build/image
-opt=$work/opt/tandem
 python=$PWD/.venv/bin/python
 say() { echo "==> $*"; }
 die() {
@@ -15,7 +15,7 @@ die() {
 }
 
 rm -rf "$work"
-mkdir -p "$work/src" "$work/wheels" "$opt"
+mkdir -p "$work/src" "$work/wheels"
 chmod 755 "$work"
 
 say "lint"
@@ -56,24 +56,45 @@ if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null && command -v unshare >/d
     if [ -n "${found:-}" ]; then base=$found; else runner=(); fi
 fi
 
-say "environment, with $base"
-"$base" -m venv --without-pip "$opt/venv"
-"${pip[@]}" --python "$opt/venv/bin/python" install --no-index --find-links "$work/wheels" "tandem-kafka-backup[spark,msk,cloud]"
-"${pip[@]}" --python "$opt/venv/bin/python" check
-"$opt/venv/bin/python" -c 'import tandem.sink.transcode._twin, tandem.sink.transcode._bodies'
-if "$opt/venv/bin/python" -c 'import pytest' 2>/dev/null; then die "the environment has packages for developers"; fi
-cp image/main.py image/entrypoint.sh "$opt/"
-
-say "archive of Spark's classes"
-mkdir "$opt/classes"
-TANDEM_CLASS_ARCHIVE="$opt/classes" "$opt/venv/bin/python" -m tandem.spark_jobs.spark.spark_classes
-chmod -R a+rX "$opt/classes"
-
-say "list of its parts"
 "$python" -m venv "$work/sbom"
 "$work/sbom/bin/pip" install --quiet --disable-pip-version-check --require-hashes --no-deps \
     --requirement "$work/src/requirements/sbom.lock"
-(cd "$work/src" && "$work/sbom/bin/python" -m supply_chain.sbom --python "$opt/venv/bin/python" --output "$opt/sbom.cdx.json")
+# The Dockerfile's own words for which Java is installed.
+java_rule=$(sed -n 's/^RUN \(case .* java= ;; esac\) \\$/\1/p' Dockerfile)
+[ -n "$java_rule" ] || die "the Dockerfile does not say for which EXTRAS it installs Java"
+
+# environment EXTRAS: makes $opt, which is /opt/tandem of the image with these extras.
+environment() {
+    local part=--without-spark java found
+    say "environment with [$1], by $base"
+    mkdir -p "$opt/classes"
+    "$base" -m venv --without-pip "$opt/venv"
+    "${pip[@]}" --python "$opt/venv/bin/python" install --no-index --find-links "$work/wheels" "tandem-kafka-backup[$1]"
+    "${pip[@]}" --python "$opt/venv/bin/python" check
+    "$opt/venv/bin/python" -c 'import tandem.sink.transcode._twin, tandem.sink.transcode._bodies'
+    if "$opt/venv/bin/python" -c 'import pytest' 2>/dev/null; then die "the environment has packages for developers"; fi
+    cp image/main.py image/entrypoint.sh "$opt/"
+    java=$(EXTRAS=$1 bash -c "$java_rule; echo \$java")
+    case ",$1," in
+        *,spark,*)
+            part=
+            [ -n "$java" ] || die "the Dockerfile installs no Java for EXTRAS=$1"
+            say "archive of Spark's classes"
+            TANDEM_CLASS_ARCHIVE="$opt/classes" "$opt/venv/bin/python" -m tandem.spark_jobs.spark.spark_classes
+            ;;
+        *)
+            [ -z "$java" ] || die "the Dockerfile installs $java for EXTRAS=$1"
+            found=$(find "$opt" -iname 'pyspark*' -o -iname 'py4j*' -o -name '*.jar' -o -name 'libjvm.*' -o -name java)
+            [ -z "$found" ] || die "an image without Spark has $(head -1 <<<"$found")"
+            ;;
+    esac
+    chmod -R a+rX "$opt/classes"
+    say "list of its parts"
+    # shellcheck disable=SC2086 # one option or none
+    (cd "$work/src" && "$work/sbom/bin/python" -m supply_chain.sbom $part --python "$opt/venv/bin/python" \
+        --output "$opt/sbom.cdx.json")
+    say "/opt/tandem with [$1]: $(du -sm "$opt" | cut -f1) MB; beside it: ${java:-no Java}"
+}
 
 say "a backup to look at"
 mkdir -p "$work/tmp/backup"
@@ -106,9 +127,19 @@ findings() { sed -n '/^{/,$p' "$1" | python -c 'import json, sys; print("finding
 cd "$work"
 echo "==> user $(id -u); root file system: $(writable /a-file); working directory: $(writable ./a-file)"
 "$opt/entrypoint.sh" --version
+"$opt/entrypoint.sh" run --help >"$tmp/help" && grep -q SIGTERM "$tmp/help"
+"$opt/entrypoint.sh" check
+"$opt/entrypoint.sh" version -o json >"$tmp/version.json"
 "$opt/entrypoint.sh" config show -o json |
     python -c 'import json, sys; assert json.load(sys.stdin)["config"]["pair"] == "shop"'
 python -c 'import tandem.sink.transcode._twin, tandem.sink.transcode._bodies'
+if python -c 'import json, sys; sys.exit(json.load(open(sys.argv[1]))["extras"]["spark"])' "$tmp/version.json"; then
+    echo "==> verify, where there is no Spark"
+    code=0
+    "$opt/entrypoint.sh" verify >"$tmp/verify.log" 2>&1 || code=$?
+    { [ $code = 2 ] && grep "extra \[spark\]" "$tmp/verify.log"; } || { cat "$tmp/verify.log" >&2 && exit 1; }
+    exit 0
+fi
 python -c 'import os; from tandem.spark_jobs.spark.spark_classes import find_spark_archive as find; assert find(os.environ, {}).ready()'
 echo "==> verify, by Spark"
 "$opt/entrypoint.sh" verify --master "local[1,4]" -o json >"$tmp/verify.json"
@@ -127,21 +158,29 @@ export SPARK_JAVA_OPT_1=-Dsecond=2 SPARK_JAVA_OPT_0="-Dfirst=1 and more"
 grep -q "Failed to connect to /127.0.0.1:9" "$tmp/executor.log" || { tail -n 30 "$tmp/executor.log" >&2 && exit 1; }
 EOF
 
+as_a_pod() {
+    if [ ${#runner[@]} -gt 0 ]; then
+        chown -R 10001:10001 "$work/tmp"
+        # Spark wants to know its user's name and home, as the image does by useradd.
+        { cat /etc/passwd && echo "tandem:x:10001:10001::$work/tmp:/usr/sbin/nologin"; } >"$work/passwd"
+        # shellcheck disable=SC2016 # for the inner shell
+        unshare --mount bash -c '
+            set -e
+            mount --make-rprivate /
+            mount --bind "$work/tmp" "$work/tmp"
+            mount --bind "$work/passwd" /etc/passwd
+            mount -o remount,bind,ro /
+            exec "$@"' -- "${runner[@]}" bash "$work/inside.sh"
+    else
+        say "not root, or no Python that others may read: as this user"
+        bash "$work/inside.sh"
+    fi
+}
+
 export work opt
-if [ ${#runner[@]} -gt 0 ]; then
-    chown -R 10001:10001 "$work/tmp"
-    # Spark wants to know its user's name and home, as the image does by useradd.
-    { cat /etc/passwd && echo "tandem:x:10001:10001::$work/tmp:/usr/sbin/nologin"; } >"$work/passwd"
-    # shellcheck disable=SC2016 # for the inner shell
-    unshare --mount bash -c '
-        set -e
-        mount --make-rprivate /
-        mount --bind "$work/tmp" "$work/tmp"
-        mount --bind "$work/passwd" /etc/passwd
-        mount -o remount,bind,ro /
-        exec "$@"' -- "${runner[@]}" bash "$work/inside.sh"
-else
-    say "not root, or no Python that others may read: as this user"
-    bash "$work/inside.sh"
-fi
+for extras in spark,msk,cloud msk,cloud; do
+    opt=$work/${extras%%,*}/opt/tandem
+    environment "$extras"
+    as_a_pod
+done
 say "done"
