@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
 from support.backups.build_backup import PAIR, Backup, TopicSpec, records
 from support.clusters.role_clients import client_of
-from support.pairs.instances import store_settings
+from support.pairs.in_process import tandem
+from support.pairs.instances import store_section, store_settings
 
+from tandem.backup_avro.errors import ExitCode
 from tandem.controller.sandbox.s3 import S3Server
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.contract.former_versions import versions_of
-from tandem.spark_jobs.erasure.erase_object import SearchedKeys
-from tandem.spark_jobs.erasure.erasure_job import ErasureJob
 from tandem.spark_jobs.reading.object_reader import StoreAddress
 from tandem.spark_jobs.verify.verify_objects import VerifyRequest, verify_objects
 
@@ -28,13 +30,18 @@ TOPICS = [TopicSpec("orders", 2), TopicSpec("other")]
 
 
 @pytest.fixture
-def versioned(s3: S3Server) -> Iterator[tuple[StoreAddress, Any, str]]:
-    """A bucket with versioning, and its owner's client."""
+def versioned(s3: S3Server, tmp_path: Path) -> Iterator[tuple[StoreAddress, Any, str, Path]]:
+    """A bucket with versioning, its owner's client, and a configuration; no broker."""
     bucket = f"versions-{uuid4().hex[:8]}"
     client = client_of(s3, s3.key)
     client.create_bucket(Bucket=bucket)
     client.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
-    yield StoreAddress(root=f"s3://{bucket}/backup", settings=store_settings(s3)), client, bucket
+    root = f"s3://{bucket}/backup"
+    kafka = {"bootstrap.servers": "127.0.0.1:1"}
+    sections = {"pair": PAIR, "topics": {"include": ["orders"]}, "kafka": kafka, "store": store_section(root, s3)}
+    config = tmp_path / "tandem.yaml"
+    config.write_text(json.dumps(sections))
+    yield StoreAddress(root=root, settings=store_settings(s3)), client, bucket, config
     client.close()
 
 
@@ -47,9 +54,11 @@ def hidden(client: Any, bucket: str) -> list[tuple[str, str]]:
     )
 
 
-def test_former_versions_are_counted_and_purged(spark: SparkSession, versioned: tuple[StoreAddress, Any, str]) -> None:
+def test_former_versions_are_counted_and_purged(
+    spark: SparkSession, versioned: tuple[StoreAddress, Any, str, Path]
+) -> None:
     """Only those of the topic's deleted objects and of journals; then not even the bucket's owner finds them."""
-    address, client, bucket = versioned
+    address, client, bucket, config = versioned
     store = address.open()
     backup = Backup.claim(store, topics=TOPICS)
     for first in (0, 30):
@@ -60,28 +69,30 @@ def test_former_versions_are_counted_and_purged(spark: SparkSession, versioned: 
     lost = backup.put_object([(("other", 0), records("other", 0, range(90, 95)), None)], journal=False)
     store.delete([lost.key])
 
-    keys = SearchedKeys(keys=frozenset({b"key-0", b"key-3"}))
-    job = ErasureJob(spark, address, PAIR, "orders", keys)
-    plan = job.plan(None)
-    assert (plan.plan.records, plan.plan.found, plan.versions.versions) == (2 * 2 * 2 * 2 + 2, 2, 0)
-    report = job.carry_out(plan, purge=False)
-    assert report.result is not None
-    assert report.result.clean
+    left = config.with_name("left.txt")
+    left.write_bytes(b"\xef\xbb\xbfkey-0\r\n\r\nkey-3\r\nkey-0")  # an editor's mark, an empty line, a key twice
+    erase = ("erase", "orders", "--keys-file", str(left), "--skip-live")
+    plan, _ = tandem(config, *erase, "--dry-run", "--purge-versions")
+    assert (plan["plan"]["keys"], plan["plan"]["found"], plan["plan"]["records"]) == (2, 2, 2 * 2 * 2 * 2 + 2)
+    assert (plan["versions"]["versions"], "result" in plan) == (0, False)
+    report, _ = tandem(config, *erase, "--yes")
+    assert report["result"]["clean"]
     rewritten = len(ChainReader(store, PAIR).load(1).erased)
     assert rewritten == 6
-    assert (report.versions.versions, report.versions.error) == (2 * rewritten, None)
-    assert report.versions.bytes > 0
-    found = [name for name, _ in hidden(client, bucket) if "/other/" not in name and ".avro" in name]
-    assert len(found) == 2 * rewritten
+    assert (report["versions"]["versions"], report["versions"].get("error")) == (2 * rewritten, None)
+    assert report["versions"]["bytes"] > 0
+    found = hidden(client, bucket)
+    assert len([name for name, _ in found if "/other/" not in name and ".avro" in name]) == 2 * rewritten
     assert versions_of(store) is not None
 
-    job = ErasureJob(spark, address, PAIR, "orders", keys)
-    plan = job.plan(None)
-    assert not plan.plan.due
-    report = job.carry_out(plan, purge=True)
-    assert (report.versions.versions, report.versions.deleted) == (0, 2 * rewritten)
-    left = {name.partition("/topics/")[2].partition("/")[0] for name, _ in hidden(client, bucket) if ".avro" in name}
-    assert left == {"other"}
+    _, told = tandem(config, *erase, "--purge-versions", expected=ExitCode.REFUSED)
+    assert "TDM-C020" in told
+    assert hidden(client, bucket) == found
+    report, told = tandem(config, *erase, "--purge-versions", "--yes")
+    assert f"{2 * rewritten} former versions of deleted objects go for good" in told
+    assert (report["versions"]["versions"], report["versions"]["deleted"]) == (0, 2 * rewritten)
+    names = [name for name, _ in hidden(client, bucket) if ".avro" in name]
+    assert {name.partition("/topics/")[2].partition("/")[0] for name in names} == {"other"}
     result = verify_objects(spark, VerifyRequest(address=address, pair=PAIR))
     assert result.clean
     assert result.generations[0].records == 2 * (40 + 2 + 5) - 18

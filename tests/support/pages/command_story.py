@@ -57,6 +57,7 @@ STANDS_FOR: Final[Mapping[str, str]] = {
 
 #: Lines that are run nowhere here, and why.
 _ERASED: Final = "needs a topic whose keys are deleted; test_erase.py has it, and runs the same on it"
+_ERASED_BY_FILE: Final = "as above; test_erase_versions.py has a file of keys, and a bucket whose versions are purged"
 _OF_ANOTHER_CLOUD: Final = "needs a root in that cloud; test_cli_policy.py has one, and runs the same on it"
 _REWOUND: Final = "needs a topic that was damaged; test_rewind.py has it, and runs the same on it"
 NOT_RUN: Final[Mapping[str, str]] = {
@@ -71,10 +72,10 @@ NOT_RUN: Final[Mapping[str, str]] = {
     ),
     "status -c tandem.yaml --accept-heads": "test_set_back.py accepts heads of a bucket that was set back",
     "erase customers --key customer-7 --dry-run -c a.yaml": _ERASED,
-    "erase customers --keys-file left.txt --purge-versions --yes -c a.yaml -o json": _ERASED,
+    "erase customers --keys-file left.txt --purge-versions --yes -c a.yaml -o json": _ERASED_BY_FILE,
     "erase customers --key customer-7 --dry-run -c tandem.yaml": _ERASED,
     "erase customers --key customer-7 -c tandem.yaml": _ERASED,
-    "erase customers --keys-file left.txt --yes -c tandem.yaml -o json": _ERASED,
+    "erase customers --keys-file left.txt --yes -c tandem.yaml -o json": _ERASED_BY_FILE,
     "rewind orders --to 2026-05-04T10:00:00Z --dry-run -c a.yaml": _REWOUND,
     "rewind orders --to '2h ago' --where header.writer=job-7 -c a.yaml": _REWOUND,
     "rewind customers --to 2026-05-04T10:00:00Z --dry-run -c tandem.yaml": _REWOUND,

@@ -197,12 +197,13 @@ def _one_topic(given: Sequence[str]) -> str:
             )
 
 
-def key_bytes(text: str, form: KeyFormat) -> bytes:
-    """Return the stored bytes of a key. ConfigError if the text is not in the format."""
+def key_bytes(text: str, form: KeyFormat, option: str | None = None) -> bytes:
+    """Return the stored bytes of a key. ConfigError names `option`, else `--key` with the text."""
     try:
         return form.decode(text)
     except ValueError as error:
-        raise ConfigError(f"--key {text!r} is not {form.value}", code="TDM-C010", remedy="see --key-format") from error
+        option = option or f"--key {text!r}"
+        raise ConfigError(f"{option} is not {form.value}", code="TDM-C010", remedy="see --key-format") from error
 
 
 def shown(data: bytes | None) -> Bytes | None:

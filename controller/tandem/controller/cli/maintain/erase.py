@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -51,7 +52,11 @@ def erase(
     ] = None,
     keys_file: Annotated[
         Path | None,
-        typer.Option("--keys-file", metavar="FILE", help="A file with a key in each line, written as --key is."),
+        typer.Option(
+            "--keys-file",
+            metavar="FILE",
+            help="A file with a key in each line, written as --key is; empty lines are left out.",
+        ),
     ] = None,
     key_format: Annotated[KeyFormat, typer.Option("--key-format", help="How the keys are written.")] = KeyFormat.UTF8,
     skip_live: Annotated[
@@ -133,22 +138,34 @@ def _keys(texts: list[str] | tuple[()], file: Path | None, form: KeyFormat) -> f
     """Return the stored bytes of all keys. ConfigError if there is none, or one is not in the format."""
     found = {key_bytes(text, form) for text in texts}
     if file is not None:
-        try:
-            with file.open("rb") as opened:
-                data = opened.read(_MOST_BYTES + 1)
-        except OSError as error:
-            raise ConfigError(
-                f"--keys-file {file}: {error.strerror}", code="TDM-T013", remedy="name a file that can be read"
-            ) from None
-        if len(data) > _MOST_BYTES:
-            raise ConfigError(
-                f"--keys-file {file} has more than 64 MiB", code="TDM-T014", remedy="erase the keys in several runs"
-            )
-        lines = data.decode("utf-8", "surrogateescape").split("\n")
-        found |= {key_bytes(line.removesuffix("\r"), form) for line in lines if line.removesuffix("\r")}
+        for number, line in enumerate(_text(file).split("\n"), 1):
+            if text := line.removesuffix("\r"):
+                found.add(key_bytes(text, form, f"--keys-file {file}, line {number}"))
     if not found:
         raise ConfigError("no key is named", code="TDM-T015", remedy="add --key KEY, or --keys-file FILE")
     return frozenset(found)
+
+
+def _text(file: Path) -> str:
+    """Return what a file of keys has. Text of another encoding would name keys that no object has, and prove that."""
+    try:
+        with file.open("rb") as opened:
+            data = opened.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(
+            f"--keys-file {file}: {error.strerror}", code="TDM-T013", remedy="name a file that can be read"
+        ) from None
+    if len(data) > _MOST_BYTES:
+        raise ConfigError(
+            f"--keys-file {file} has more than 64 MiB", code="TDM-T014", remedy="erase the keys in several runs"
+        )
+    if b"\0" in data or data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise ConfigError(
+            f"--keys-file {file} is UTF-16, or no text",
+            code="TDM-T017",
+            remedy="write it in UTF-8, with one key in each line; or in hex, with --key-format hex",
+        )
+    return data.decode("utf-8-sig", "surrogateescape")
 
 
 def _live(

@@ -247,7 +247,7 @@ def _keys_in(file: Path | None, form: KeyFormat) -> Iterator[bytes]:
     if file is None:
         return
     try:
-        text = file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"--exclude-keys-file {file}: can't be read: {type(error).__name__}",

@@ -131,7 +131,7 @@ def test_changes(tmp_path: Path) -> None:
     assert not _shape(repartition="crc32").selects
     assert _shape(repartition="crc32").partitioner is Partitioner.CRC32
     file = tmp_path / "keys"
-    file.write_bytes(b"6b31\r\n6b32\n")
+    file.write_bytes(b"\xef\xbb\xbf6b31\r\n6b32\n")
     found = _shape(exclude_key=["", "6B33"], exclude_keys_file=file, key_format=KeyFormat.HEX)
     assert found.excluded == {b"", b"k1", b"k2", b"k3"}
     assert _shape(key=["a2I="], key_format=KeyFormat.BASE64).keys == {b"kb"}
