@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 from support.clusters.topics import TopicMaker
+from support.pairs.in_process import tandem
 from support.restores.cases import Case, CrashAt, CrashError, Do, backup_of_one
 from support.restores.live_topics import backup_of_two, unfinished
 
-from tandem.backup_avro.errors import ConfigError, RefusedError
+from tandem.backup_avro.errors import ConfigError, ExitCode, RefusedError
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.kafka.errors.cluster_errors import ClusterRequestError, ClusterTransientError
 from tandem.spark_jobs.restore import forget_restores
@@ -79,7 +81,9 @@ def test_nobody_goes_on_where_a_transaction_has_lost_its_end(case: Case, live: s
     assert case.target.set_on([live])[live] == config
 
 
-def test_a_setting_that_the_cluster_refuses_by_now(case: Case, live: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_setting_that_the_cluster_refuses_by_now(
+    case: Case, live: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is named, with what it was; set to what the cluster takes, it is left so, and the restore is given up."""
     backup_of_two(case, live)
     with pytest.raises(CrashError):
@@ -93,14 +97,22 @@ def test_a_setting_that_the_cluster_refuses_by_now(case: Case, live: str, monkey
         alter(admin, topic, changes, only_ask=only_ask)
 
     monkeypatch.setattr(ClusterAdmin, "alter_config", strict)
-    done = abandon(case.target, plan)
-    assert {name: dict(why) for name, why in done.refused.items()} == {live: {"retention.ms": "a day is too long"}}
+    config = tmp_path / "a.yaml"
+    config.write_text(
+        f"pair: shop\nkafka: {{bootstrap.servers: '{case.kafka.bootstrap}'}}\nstore: {{root: '{case.root}'}}\n"
+    )
+    command = ("restore", "abandon", plan[:16])
+    done, _ = tandem(config, *command, expected=ExitCode.UNHEALTHY)
+    wanted = {"topic": live, "setting": "retention.ms", "wanted": "86400000", "reason": "a day is too long"}
+    assert (done["refused"], done["putBack"]) == ([wanted], [])
     assert unfinished(case, live).plan == plan, "not given up yet"
     case.admin.alter_config(live, {"retention.ms": "7200000"})
-    assert abandon(case.target, plan).refused == {}
+    done, _ = tandem(config, *command, "--target-bootstrap-servers", case.kafka.bootstrap)
+    assert (done["restore"], done["records"], done["putBack"], done["refused"]) == (plan[:16], 600, [live], [])
     assert case.target.set_on([live])[live]["retention.ms"] == "7200000"
     assert "min.compaction.lag.ms" not in case.target.set_on([live])[live]
     assert [state.state for state in case.states() if live in state.targets] == [PlanPhase.ABANDONED]
+    tandem(config, *command, expected=ExitCode.REFUSED)
 
 
 def test_tidying_up_does_not_make_it_a_failure(case: Case, live: str, monkeypatch: pytest.MonkeyPatch) -> None:
