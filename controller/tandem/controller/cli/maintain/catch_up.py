@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tandem.controller.cli.options.completion import generation_numbers
 from tandem.controller.cli.options.durations import span
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption, load
 from tandem.controller.cli.options.spark_master import MasterOption, spark_session
@@ -33,7 +34,13 @@ def catch_up(
     overrides: SetOption = None,
     *,
     generation: Annotated[
-        int | None, typer.Option("--generation", min=1, help="Only this one; else the newest that is being built.")
+        int | None,
+        typer.Option(
+            "--generation",
+            min=1,
+            help="Only this one; else the newest that is being built.",
+            autocompletion=generation_numbers,
+        ),
     ] = None,
     wait: Annotated[
         str, typer.Option("--wait", metavar="DURATION", help="How long to wait for one that is being built.")

@@ -17,7 +17,7 @@ from tandem.backup_avro.documents.connector_layout import PAIR
 from tandem.backup_avro.errors import ConfigError, ExitCode, RefusedError, TandemError
 from tandem.controller.cli.maintain.verify_files import verify_files
 from tandem.controller.cli.options import backup_place, layout_options
-from tandem.controller.cli.options.completion import generation_numbers, topic_names
+from tandem.controller.cli.options.completion import generation_numbers, generation_pairs, topic_names
 from tandem.controller.cli.options.consent import YesOption, asker
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption
 from tandem.controller.cli.options.known_heads import warn_of_lost_heads
@@ -84,7 +84,12 @@ def verify(
     ] = None,
     against_generation: Annotated[
         str | None,
-        typer.Option("--against-generation", metavar="N[,M]", help="Compare two generations; M: what a restore uses."),
+        typer.Option(
+            "--against-generation",
+            metavar="N[,M]",
+            help="Compare two generations; M: what a restore uses.",
+            autocompletion=generation_pairs,
+        ),
     ] = None,
     repair: Annotated[
         bool,

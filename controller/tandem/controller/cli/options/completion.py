@@ -28,8 +28,7 @@ _Names = Callable[["ObjectStore", str], Iterable[str]]
 
 def topic_names(context: typer.Context, incomplete: str) -> list[str]:
     """Return names of topics in the backup; behind a comma the list typed so far is kept, as in `A,B`."""
-    listed, comma, last = incomplete.rpartition(",")
-    return [f"{listed}{comma}{name}" for name in _offered(context, last, _topics)]
+    return _listed(context, incomplete, _topics)
 
 
 def checkpoint_ids(context: typer.Context, incomplete: str) -> list[str]:
@@ -42,9 +41,19 @@ def generation_numbers(context: typer.Context, incomplete: str) -> list[str]:
     return _offered(context, incomplete, _generations)
 
 
+def generation_pairs(context: typer.Context, incomplete: str) -> list[str]:
+    """Return numbers of generations; behind a comma the one typed so far is kept, as in `N,M`."""
+    return _listed(context, incomplete, _generations)
+
+
 def generations_and_topics(context: typer.Context, incomplete: str) -> list[str]:
     """Return what `tandem describe` describes."""
     return _offered(context, incomplete, _generations_and_topics)
+
+
+def _listed(context: typer.Context, incomplete: str, names: _Names) -> list[str]:
+    listed, comma, last = incomplete.rpartition(",")
+    return [f"{listed}{comma}{name}" for name in _offered(context, last, names)]
 
 
 def _offered(context: typer.Context, incomplete: str, names: _Names) -> list[str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from tandem.backup_avro.errors import RefusedError
-from tandem.controller.cli.options.completion import topic_names
+from tandem.controller.cli.options.completion import generation_numbers, topic_names
 from tandem.controller.cli.options.consent import YesOption, consent
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption, load
 from tandem.controller.cli.options.known_heads import require_known_heads
@@ -76,6 +76,7 @@ def vanished(
             metavar="N",
             min=1,
             help="The generation that has the keys; default: the newest kept one.",
+            autocompletion=generation_numbers,
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be written, and write nothing.")] = False,
