@@ -254,9 +254,14 @@ def _window(found: RecoveryWindow | None) -> Iterator[CheckFinding]:
             severity=Severity.WARNING,
             fault=None,
             message=f"{duration(found.length_s)} can be restored, of {duration(found.promised_s)} that recovery.window "
-            "promises: older copies are gone",
+            f"promises{_most_copies(found)}: older copies are gone",
             remedy=f"if recovery.window was raised, wait until {at(found.full_at)}; else find out who removed them",
         )
+
+
+def _most_copies(found: RecoveryWindow) -> str:
+    """Return what a promised window costs, for a bracket behind its name."""
+    return f" ({found.copies:,} copies at most, by the schedule of turns)"
 
 
 def _loss_signs(signs: Iterable[LossSignStatus]) -> Iterator[CheckFinding]:
@@ -383,10 +388,12 @@ def _summary(found: Overview) -> str:
         return f"pair {found.pair}: nothing can be restored"
     ago = "now" if restore.window.age_s < 1 else f"{duration(restore.window.age_s)} ago"
     lag = "" if restore.lag is None else f", lag {restore.lag:,}"
-    active = _active(found.generations)
-    return f"pair {found.pair}: generation {restore.generation} restores up to {ago}{lag}, " + (
-        f"{active.instance} is Active" if active is not None else "nobody is Active"
-    )
+    active, window = _active(found.generations), found.recovery_window
+    who = f"{active.instance} is Active" if active is not None else "nobody is Active"
+    said = f"pair {found.pair}: generation {restore.generation} restores up to {ago}{lag}, {who}"
+    if window is not None and window.promised_s:
+        said += f", recovery.window {duration(window.promised_s)}{_most_copies(window)}"
+    return said
 
 
 def _active(generations: Iterable[GenerationStatus]) -> GenerationStatus | None:

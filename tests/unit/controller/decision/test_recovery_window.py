@@ -18,7 +18,7 @@ from tandem.controller.cli.main import run
 from tandem.controller.decision.decide import Reason
 from tandem.controller.decision.pair_rules import kept_for_window
 from tandem.controller.decision.recovery_window import cut_until, most_copies, recovery_window
-from tandem.controller.status.check import CheckLimits, Severity, check_pair
+from tandem.controller.status.check import CheckLimits, CheckReport, Severity, check_pair
 from tandem.controller.status.overview import overview
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.restore.plan.options import RestoreOptions, plan_of
@@ -148,15 +148,22 @@ def test_check_and_status_say_that_the_window_is_short(turns: Turns) -> None:
     turns.turn(0)
     promised_s = 7 * 86_400.0
 
-    def findings(later_s: float) -> list[str]:
-        report = check_pair(overview(sight(turns.store, later_s=later_s, window_s=promised_s)), {}, CheckLimits())
+    def checked(later_s: float, window_s: float = promised_s) -> CheckReport:
+        return check_pair(overview(sight(turns.store, later_s=later_s, window_s=window_s)), {}, CheckLimits())
+
+    def findings(report: CheckReport) -> list[str]:
         return [
             one.message for one in report.findings if one.severity is Severity.WARNING and "promises" in one.message
         ]
 
     # Chains of tests say that somebody asked for them, so the first one here is not the pair's first.
-    assert findings(3600 - 60) == ["1h can be restored, of 7d that recovery.window promises: older copies are gone"]
-    assert findings(promised_s) == []
+    costs = "(3 copies at most, by the schedule of turns)"
+    assert findings(checked(3600 - 60)) == [
+        f"1h can be restored, of 7d that recovery.window promises {costs}: older copies are gone"
+    ]
+    assert findings(checked(promised_s)) == []
+    assert checked(promised_s).summary.endswith(f" is Active, recovery.window 7d {costs}")
+    assert checked(promised_s, 0.0).summary.endswith(" is Active"), "none is promised, and none is paid for"
 
 
 @pytest.mark.parametrize("seed", range(10))
