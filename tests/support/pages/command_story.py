@@ -58,7 +58,7 @@ STANDS_FOR: Final[Mapping[str, str]] = {
 #: Lines that are run nowhere here, and why.
 _ERASED: Final = "needs a topic whose keys are deleted; test_erase.py has it, and runs the same on it"
 _ERASED_BY_FILE: Final = "as above; test_erase_versions.py has a file of keys, and a bucket whose versions are purged"
-_OF_ANOTHER_CLOUD: Final = "needs a root in that cloud; test_cli_policy.py has one, and runs the same on it"
+_OF_ANOTHER_CLOUD: Final = "needs a root in that cloud; test_cli_policy.py names one, and runs the same on it"
 _REWOUND: Final = "needs a topic that was damaged; test_rewind.py has it, and runs the same on it"
 NOT_RUN: Final[Mapping[str, str]] = {
     "policy gcs -c tandem.yaml --role writer --instance a": _OF_ANOTHER_CLOUD,
@@ -66,7 +66,7 @@ NOT_RUN: Final[Mapping[str, str]] = {
     "policy azure -c tandem.yaml --role writer --instance a": _OF_ANOTHER_CLOUD,
     "policy azure -c tandem.yaml --role viewer": _OF_ANOTHER_CLOUD,
     "demo": "tests/integration/install/test_demo.py runs it, as a slow test",
-    "demo --dir /tmp/demo --keep": "the same, with a folder that stays",
+    "demo --dir /tmp/demo --keep": "test_demo.py runs it up to the story, and stops what is kept as it prints",
     "catch-up -c a.yaml --wait 1d --master spark://spark:7077 --range 5000000": (
         "needs a cluster of Spark, and a pair with scan.by: spark; test_catch_up.py has that pair"
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import time
 from pathlib import Path
@@ -56,7 +57,9 @@ def demo(
         with telling(folder.resolve(), servers, output.note) as story:
             figures = story.run()
     finally:
-        if not keep:
+        if keep:
+            output.note(f"the servers go on: `tandem sandbox down --dir {shlex.quote(str(folder))}` stops them")
+        else:
             sandbox.down()
     figures.seconds = round(time.monotonic() - began, 1)
     output.note("")

@@ -54,16 +54,20 @@ def test_a_policy_is_bare_and_a_document_has_its_frame(tandem: Tandem) -> None:
     assert (code, json.loads(out)["role"]) == (0, None)
 
 
+@pytest.mark.parametrize("role", ["writer --instance a", "viewer"])
 @pytest.mark.parametrize(("command", "scheme"), [("gcs", "gs"), ("azure", "az")])
-def test_policies_of_other_clouds(tandem: Tandem, command: str, scheme: str) -> None:
-    """Bare and in a frame; not for a bucket of S3."""
+def test_policies_of_other_clouds(tandem: Tandem, command: str, scheme: str, role: str) -> None:
+    """Bare and in a frame; only a writer's names the instance's folder; not for a bucket of S3."""
     text = CONFIG.replace("s3://", f"{scheme}://")
-    code, out, err = tandem(command, "--role", "viewer", text=text)
+    wanted = (command, "--role", *role.split())
+    code, out, err = tandem(*wanted, text=text)
     assert (code, err) == (0, "")
-    code, framed, _ = tandem(command, "--role", "viewer", "-o", "json", text=text)
+    assert ("prod/shop/a/" in out) == (role != "viewer")
+    code, framed, _ = tandem(*wanted, "-o", "json", text=text)
     document = json.loads(framed)
     assert (code, document["kind"], document["policy"]) == (0, "CloudPolicy", json.loads(out))
-    code, out, err = tandem(command, "--role", "viewer")
+    assert document["role"] == role.partition(" ")[0]
+    code, out, err = tandem(*wanted)
     assert (code, out) == (2, "")
     assert f"these rights are for {scheme}://" in err
 
