@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 
 import pytest
@@ -95,9 +96,12 @@ def test_a_job_that_is_killed_is_run_again(kafka: KafkaServer, make_topic: Topic
         job.wait()
     assert not pair.complete(1)
 
-    done = pair.tandem("catch-up", "--range", "10000", "--master", "local[2,4]", "-o", "json")
+    done = pair.tandem("catch-up", "--range", "10000", "--master", "local[2,4]")
     assert done.returncode == 0, done.stderr
-    assert 0 < json.loads(done.stdout)["records"] < 40_000
+    row = re.search(r"^ *1 +[\d,]+ +[\d,]+ +([\d,]+) ", done.stdout, re.MULTILINE)
+    assert row is not None, done.stdout
+    assert 0 < int(row[1].replace(",", "")) < 40_000
+    assert "all bases of generation 1 are read; it is complete as soon as its tails were at head" in done.stdout
     state = pair.wait("generation 1 is complete", lambda: pair.complete(1))
     assert_all_stored(pair, kafka.bootstrap, [topic])
     offers = layout.offers_prefix(pair.name, "a", state.number)

@@ -366,6 +366,11 @@ def test_the_configuration_says_who_is_trusted(
     assert f"head       {head}" in capsys.readouterr().out
     assert run(["signing-key", "show", "-c", file]) == 2
     assert "[TDM-N020]" in capsys.readouterr().err
+    assert run(["signing-key", "generate", str(tmp_path / "own.pem"), "-o", "json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    own = config(tmp_path, root, f"{{key_file: {tmp_path}/own.pem}}")
+    assert run(["signing-key", "show", "-c", own, "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == made
     other = Signer.generate().public
     assert run(["describe", "1", "-c", config(tmp_path, root, f"{{trusted: ['{other}'], require: true}}")]) == 3
     assert "which signing.trusted does not hold" in capsys.readouterr().err
