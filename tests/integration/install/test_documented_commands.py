@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -22,26 +23,32 @@ import pytest
 from botocore.config import Config
 from confluent_kafka import (
     ConsumerGroupTopicPartitions,
+    IsolationLevel,
     KafkaException,
     Producer,
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 from support.backups.old_files import avro, rows, sink_key
 from support.pages import command_story as story
+from support.pages import shell_lines
 from support.pages.command_story import Act
 from support.pairs.cli_shell import Done, Shell
 from support.patience import answered
 
+from tandem.controller.sandbox.jars import find_java, kafka_jars
 from tandem.controller.sandbox.sandbox import Sandbox
+from tandem.sink.encryption.key_text import is_key
 from tandem.sink.kafka.wire.topic_ids import from_base64
+from tandem.spark_jobs.restore.progress.task_progress import TOPIC as PROGRESS_TOPIC
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
 _MAIN = "from tandem.controller.cli.main import main; main()"
 _TOPICS = "customers", "orders", "old-orders", "old-customers"
+_TOOLS = {"kafka-topics.sh": "TopicCommand", "kafka-transactions.sh": "TransactionsCommand"}
 _CONFIG = """\
 pair: look
 topics: {{include: [customers, orders], patterns: ['old-[a-z]*']}}
@@ -65,6 +72,10 @@ class World:
     pair = "look"
     deleted_topic = "old-customers"
     deleted_orders = "old-orders"
+    stuck_topic = "stuck"
+    broker_id = "1"
+    first = "0"
+    cut_restore = "3f1c0a9be27d4416" * 4
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -171,6 +182,35 @@ class World:
             self.processes[name] = subprocess.Popen(
                 [sys.executable, "-c", _MAIN, *words], cwd=self.folder, env=environ, stdout=log, stderr=log
             )
+
+    def tool(self, act: Act) -> None:
+        """Run a line of another tool in a shell; those of Kafka are started as their scripts start them."""
+        if act.before:
+            getattr(self, act.before)()
+        line = act.line
+        for text, name in act.given.items():
+            line = re.sub(rf"(?<!\w){re.escape(text)}(?!\w)", str(getattr(self, name)), line)
+        tools = self.folder / "bin"
+        tools.mkdir(exist_ok=True)
+        for name, command in _TOOLS.items():
+            words = f"'{find_java()}' -cp '{kafka_jars()}/*' org.apache.kafka.tools.{command}"
+            (tools / name).write_text(f'#!/bin/sh\nexec {words} "$@"\n')
+            (tools / name).chmod(0o755)
+        path = os.pathsep.join((str(tools), str(Path(sys.executable).parent), self.environ["PATH"]))
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", line],
+            cwd=self.folder,
+            env=self.environ | {"PATH": path},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert done.returncode == act.code, f"{line}\n{done.stdout}\n{done.stderr}"
+        assert act.says in done.stdout, f"{line}\n{done.stdout}\n{done.stderr}"
+        if act.after:
+            getattr(self, act.after)()
 
     # --- steps in between ---------------------------------------------------------------------------------------------
 
@@ -317,6 +357,66 @@ class World:
             assert time.monotonic() < deadline, "nobody noticed that the topics are gone"
             time.sleep(0.5)
 
+    @property
+    def key_file(self) -> str:
+        """The file of a data key."""
+        return str(self.folder / "data.key")
+
+    def key_is_taken(self) -> None:
+        """The file holds a key as Tandem reads it."""
+        assert is_key(Path(self.key_file).read_text())
+
+    def make_topic(self, name: str, partitions: int) -> None:
+        """Make a compacted topic, unless it is there."""
+        client = AdminClient({"bootstrap.servers": self.brokers})
+        if name not in client.list_topics(timeout=30).topics:
+            new = NewTopic(name, partitions, 1, config={"cleanup.policy": "compact"})
+            client.create_topics([new], operation_timeout=30)[name].result(timeout=30)
+
+    def stable_end(self) -> int:
+        """The offset up to which consumers with `read_committed` get records of the stuck topic."""
+        partition = TopicPartition(self.stuck_topic, 0)
+        client = AdminClient({"bootstrap.servers": self.brokers})
+        latest = client.list_offsets(
+            {partition: OffsetSpec.latest()}, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=30
+        )
+        return int(latest[partition].result(timeout=30).offset)
+
+    def open_transaction(self) -> None:
+        """A producer dies in a transaction."""
+        self.make_topic(self.stuck_topic, 1)
+        producer = Producer({"bootstrap.servers": self.brokers, "transactional.id": "dies", "log_level": 0})
+        producer.init_transactions(60)
+        producer.begin_transaction()
+        producer.produce(self.stuck_topic, key="key", value="value")
+        assert producer.flush(60) == 0
+        assert self.stable_end() == 0
+
+    def transaction_is_aborted(self) -> None:
+        """Consumers get past its record and the marker."""
+        assert self.stable_end() == 2
+
+    def cut_progress(self) -> None:
+        """Of a restore's progress the record is there that names its parts, and no part."""
+        self.make_topic(PROGRESS_TOPIC, 4)
+        value = json.dumps({"plan": self.cut_restore, "parts": 2, "sha256": "0" * 64}, separators=(",", ":"))
+        producer = Producer({"bootstrap.servers": self.brokers})
+        producer.produce(PROGRESS_TOPIC, key=self.cut_restore, value=value, partition=0)
+        assert producer.flush(60) == 0
+        done = self.run(["restore", "list"])
+        assert self.cut_restore in done.out + done.err, f"{done.code}\n{done.out}\n{done.err}"
+
+    def progress_is_whole(self) -> None:
+        """Nothing of it is told any more."""
+        done = self.run(["restore", "list"])
+        assert done.code == 0, done.err
+        assert self.cut_restore not in done.out + done.err
+
+    def coordination_is_gone(self) -> None:
+        """The topic is deleted."""
+        topics = AdminClient({"bootstrap.servers": self.brokers}).list_topics(timeout=30).topics
+        assert "_compacted_log_backup_coordination" not in topics
+
     def stop_both(self) -> None:
         for name in list(self.processes):
             self.stop(name)
@@ -397,6 +497,42 @@ def test_the_scenarios_of_operations(turned: World) -> None:
     play(turned, story.OPERATIONS)
 
 
+@pytest.mark.timeout(300)
+def test_lines_of_other_tools(world: World) -> None:
+    """What pages show of Kafka's own tools and others, with what it should bring about."""
+    for one in story.TOOLS:
+        world.tool(one)
+
+
 def test_the_end(world: World) -> None:
     """Both instances end with 0, and the sandbox goes down."""
     play(world, story.END)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_quickstart(tmp_path: Path) -> None:
+    """Its block as it stands there, in a folder with an environment and nothing else; the restored topic has it all."""
+    (tmp_path / ".venv").symlink_to(sys.prefix)
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("TANDEM_", "AWS_", "KAFKA_"))}
+    environ |= {"AWS_EC2_METADATA_DISABLED": "true", "PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen(
+        ["bash", "-e", "-c", shell_lines.quickstart()],
+        cwd=tmp_path,
+        env=environ,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        out, _ = process.communicate(timeout=480)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        Sandbox(tmp_path / ".sandbox").down()
+    assert process.returncode == 0, out
+    assert "HEALTHY" in out
+    assert "clean: everything is as the chains say" in out
+    assert re.search(r"customers +customers\.restored +3 +1,000 +0 ", out), out

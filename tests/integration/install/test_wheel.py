@@ -23,6 +23,8 @@ import pytest
 import yaml
 from confluent_kafka.admin import AdminClient
 from support.clusters.topics import TopicMaker
+from support.pages import shell_lines
+from support.pages.notebook import plain_environ, run_notebook
 from support.pairs.instances import store_section
 from support.pairs.outcomes import write
 
@@ -48,6 +50,15 @@ class Installed:
     def pip(self, *words: str | Path) -> None:
         """Run its pip."""
         subprocess.run([self.home / "bin" / "python", "-m", "pip", "--quiet", *words], check=True, cwd=self.home)
+
+    def documented(self, block: str, made: Path) -> None:
+        """Run a block of docs/operations.md where the built files are in `dist`, and the locks as in a clone."""
+        folder = self.home.parent
+        (folder / "dist").symlink_to(made)
+        (folder / "requirements").symlink_to(ROOT / "requirements")
+        path = f"{self.home / 'bin'}{os.pathsep}{os.environ['PATH']}"
+        words = ["bash", "-euo", "pipefail", "-c", block]
+        subprocess.run(words, check=True, cwd=folder, env=self.environ() | {"PATH": path})
 
     def environ(self) -> dict[str, str]:
         """Return an environment without the caller's Python, Java and Tandem."""
@@ -241,6 +252,25 @@ def test_each_extra(extra: str, brings: set[str], made: list[Path], bare: Instal
     environment.pip("check")
     assert {name for name, there in environment.version()["extras"].items() if there} == brings
     assert environment.megabytes() > bare.megabytes()
+
+
+def test_the_documented_installation(made: list[Path], tmp_path: Path) -> None:
+    """Without the extra and then with it, as the page has it; a notebook's kernel there runs docs/notebook.ipynb."""
+    environment = new_environment(tmp_path / "environment")
+    block, _ = shell_lines.installations()
+    environment.documented(block, made[0].parent)
+    environment.pip("check")
+    assert {name for name, there in environment.version()["extras"].items() if there} == {"spark"}
+    environment.pip("install", "ipykernel")  # what a notebook's editor puts there
+    run_notebook(environment.home / "bin" / "python", tmp_path, plain_environ(tmp_path))
+
+
+def test_the_documented_installation_from_locks(made: list[Path], tmp_path: Path) -> None:
+    """Each file by its hash; it brings all extras but the sandbox."""
+    environment = new_environment(tmp_path / "environment")
+    _, block = shell_lines.installations()
+    environment.documented(block, made[0].parent)
+    assert {name for name, there in environment.version()["extras"].items() if not there} == {"sandbox"}
 
 
 def test_the_sandbox_runs_the_demo(made: list[Path], tmp_path: Path) -> None:

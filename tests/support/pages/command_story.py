@@ -1,5 +1,7 @@
 """Every command line of README and docs, in an order in which they make sense, with the exit code each should have.
 
+`TOOLS` has those of other tools that run here; `shell_lines.py` says why the others do not.
+
 The lines stand here as they stand there. `given` says for what of a line something else is put in, by the name of an
 attribute of the world that they run in; what is the same in all of them is in `STANDS_FOR`.
 """
@@ -15,6 +17,8 @@ from typing import Final
 class Act:
     """One command line, its exit code, and a word of what it prints. `before` is a step of the world that it needs.
 
+    `after` is one that looks at what came of it.
+
     What goes on for ever has `ends_by`, the signal that ends it; what runs as a process is one of the instances.
     """
 
@@ -22,6 +26,7 @@ class Act:
     code: int = 0
     says: str = ""
     before: str = ""
+    after: str = ""
     ends_by: str = ""
     given: Mapping[str, str] = field(default_factory=dict)
 
@@ -297,6 +302,47 @@ OPERATIONS: Final = (
     ),
     act("release -c tandem.yaml customers", 5, says="run it again with --yes", deleted_topic="customers"),
     act("release -c tandem.yaml customers --yes", says="released", deleted_topic="customers"),
+)
+
+#: Lines of other tools, each as a shell's; one is a here-document. The last ones end the pair.
+TOOLS: Final = (
+    Act(
+        line="openssl rand -base64 32 > /run/secrets/tandem/data.key",
+        after="key_is_taken",
+        given={"/run/secrets/tandem/data.key": "key_file"},
+    ),
+    Act(
+        line="kafka-transactions.sh --bootstrap-server BROKER find-hanging --broker-id ID",
+        says="ProducerId",
+        before="open_transaction",
+        given={"BROKER": "brokers", "ID": "broker_id"},
+    ),
+    Act(
+        line="kafka-transactions.sh --bootstrap-server BROKER abort --topic TOPIC --partition N --start-offset OFFSET",
+        after="transaction_is_aborted",
+        given={"BROKER": "brokers", "TOPIC": "stuck_topic", "N": "first", "OFFSET": "first"},
+    ),
+    Act(
+        line="""\
+python - <<'EOF'
+from confluent_kafka import Producer
+producer = Producer({"bootstrap.servers": "BROKER"})    # and the login, as the section `kafka` of tandem.yaml has it
+deleted = lambda error, record: print(error or "deleted")
+producer.produce("_tandem_restore_progress", key="KEY", partition=0, on_delivery=deleted)
+producer.flush()
+EOF
+""",
+        says="deleted",
+        before="cut_progress",
+        after="progress_is_whole",
+        given={"BROKER": "brokers", "KEY": "cut_restore"},
+    ),
+    Act(
+        line="kafka-topics.sh --bootstrap-server broker-1:9093 --delete --topic _compacted_log_backup_coordination",
+        before="stop_both",
+        after="coordination_is_gone",
+        given={"broker-1:9093": "brokers"},
+    ),
 )
 
 END: Final = (act("sandbox down", says="down; data and logs stay", before="stop_both"),)

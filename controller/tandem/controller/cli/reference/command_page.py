@@ -91,7 +91,7 @@ def _section(name: str, command: Any, summary: str | None = None) -> Iterator[st
 def _text(text: str) -> Iterator[str]:
     for paragraph in text.split("\n\n"):
         if paragraph.startswith("\b\n"):
-            yield f"```\n{paragraph.removeprefix(chr(8)).strip()}\n```\n"
+            yield f"```text\n{paragraph.removeprefix(chr(8)).strip()}\n```\n"
         elif paragraph.strip():
             yield " ".join(paragraph.split()) + "\n"
 

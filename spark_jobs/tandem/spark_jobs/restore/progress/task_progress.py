@@ -386,8 +386,8 @@ class RestoreProgress:
                 f"{where}: its content lies in {count} other records, and some of them are missing",
                 code="TDM-R032",
                 remedy="what that restore was doing is not known any more: when none into this cluster is at work, "
-                f"have it forgotten, with `echo 'KEY|' | kcat -P -b BROKER -t {TOPIC} -p {PLANS_PARTITION} -K '|' -Z`; "
-                "docs/restore.md says what then becomes of its topics",
+                f"have it forgotten: write a record with its key and without a value to {TOPIC}-{PLANS_PARTITION}; "
+                "docs/restore.md has the command, and says what then becomes of its topics",
             )
         return decode_state(whole, where)
 
