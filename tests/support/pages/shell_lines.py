@@ -47,15 +47,7 @@ NOT_RUN: Final[Mapping[str, str]] = {
         "needs an engine for containers, and asks the registry of the base image"
     ),
     "helm install tandem . --namespace backup --values my-values.yaml": _IN_THE_CLUSTER,
-    "helm install tandem helm/tandem --namespace backup --values my-values.yaml": _IN_THE_CLUSTER,
     "helm -n backup test tandem --logs": _IN_THE_CLUSTER,
-    "kubectl create namespace backup": _IN_THE_CLUSTER,
-    "kubectl -n backup create secret generic kafka-tandem --from-literal=password=…": _IN_THE_CLUSTER,
-    "kubectl -n backup create secret generic kafka-ca --from-file=ca.crt": _IN_THE_CLUSTER,
-    "kubectl -n backup exec tandem-orders-0 -- tandem status": _IN_THE_CLUSTER,
-    "kubectl -n backup delete statefulset tandem-orders --cascade=orphan": _IN_THE_CLUSTER,
-    "kubectl -n backup create job --from=cronjob/tandem-orders-restore restore-1": _IN_THE_CLUSTER,
-    "kubectl -n backup logs --follow job/restore-1": _IN_THE_CLUSTER,
     'kubectl -n kafka annotate kafkatopic customers strimzi.io/managed="false" --overwrite': (
         "needs a cluster of Kubernetes with Strimzi's operator, which `make kube-test` does not install"
     ),
