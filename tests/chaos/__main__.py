@@ -18,7 +18,7 @@ OK, TROUBLE, WRONG = 0, 1, 3
 
 
 def main() -> int:
-    """Run it. Exit codes: 0 all was right, 1 the campaign could not go on, 3 lost, twice, resurrected or strange."""
+    """Run it. Exit codes: 0 all was right, 1 the campaign could not go on, 3 anything was wrong."""
     parser = argparse.ArgumentParser(prog="chaos", description="Hurt a pair on real servers and judge its restores.")
     parser.add_argument("--rounds", type=int, default=10, help="how many (default 10)")
     parser.add_argument("--seed", type=int, default=None, help="of the faults; default: a new one, which is printed")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,7 +18,7 @@ from chaos.facts import Ends, Facts, Place
 from chaos.faults import Fault as Trouble
 from chaos.faults import schedule
 from chaos.follower import read_topics
-from chaos.judge import Fault, Finding, Restored, counts, judge
+from chaos.judge import Fault, Finding, Guarded, Restored, counts, held, judge, judge_guard, overdue
 from chaos.restoring import (
     RestoreFailedError,
     TaintedError,
@@ -38,8 +38,6 @@ from tandem.sink.store.chain.chain_reader import ChainReader
 
 _SOME = 12
 _T = TypeVar("_T")
-#: The one being built, the one that is the backup, and the one that is on its way out.
-LIVE_GENERATIONS: Final = 3
 
 ORDERS: Final = (
     Order(name="plain", kind=Kind.PLAIN, places=PLACES, rate=40, keys=150, stamped=STAMPED),
@@ -75,6 +73,8 @@ class Tally:
     findings: list[Finding] = field(default_factory=list)
     trouble: str | None = None
     generations: int = 0
+    guarded_turns: int = 0
+    guarded_partitions: int = 0
     written: int = 0
     aborted: int = 0
     exits: list[str] = field(default_factory=list)
@@ -89,7 +89,8 @@ class Tally:
         found = counts(self.findings)
         return (
             f"{self.rounds} rounds, {self.faults} faults, {self.seconds:.0f} s; {self.written:,} records written, "
-            f"{self.aborted:,} aborted; {self.generations} generations; {self.restores} restores, "
+            f"{self.aborted:,} aborted; {self.generations} generations, {self.guarded_turns} turns guarded "
+            f"({self.guarded_partitions:,} partitions compared); {self.restores} restores, "
             f"{self.spark_restores} of them by Spark, {self.restored_records:,} records restored; "
             f"{len(self.exits)} processes ended by themselves; "
             + ", ".join(f"{found[fault]} {fault.value}" for fault in Fault)
@@ -134,14 +135,14 @@ class Campaign:
         began = time.monotonic()
         with ExitStack() as stack:
             self._stage = stage = stack.enter_context(Stage(self._folder, note=self._notes.append))
-            self._reader = ChainReader(stage.store, stage.pair.name)
+            self._reader = ChainReader(stage.store, stage.pair.name, ended=True)
             seed = self._plan.seed
             self._crew = stack.enter_context(
                 Crew(stage.kafka.bootstrap, ORDERS, PLACES, self._facts, seed=str(seed), limit_s=self._plan.limit_s)
             )
             stage.up()
             try:
-                self._wait("generation 1 is complete", self._well)
+                self._wait("generation 1 is complete", self._covering)
                 self._say(f"set up in {time.monotonic() - began:.0f} s, seed {seed}; logs in {self._folder}")
                 for number in range(self._plan.first, self._plan.first + self._plan.rounds):
                     self._round(number)
@@ -174,8 +175,10 @@ class Campaign:
         hurt_s = time.monotonic() - began
         self._stage.heal()
         marked = self._facts.acknowledged()
-        self._wait("a complete generation covers all that was acknowledged", lambda: self._well(marked))
+        first = self._wait("a complete generation covers all that was acknowledged", lambda: self._covering(marked))
+        self._wait(f"all that generation {first} supersedes is cleared", lambda: self._cleared_before(first))
         self._wait("the newest state is restored without doubt", lambda: self._kept_without_doubt("after the round"))
+        self._judge_guard()
         findings = self._judge_all()
         spark = ""
         if self._spark_is_due(number):
@@ -198,6 +201,7 @@ class Campaign:
             f"{self.tally.restored_records - restored_before:,} records  "
             f"store {objects} objects {size / 1e6:.1f} MB, {orphans} left over  "
             + " ".join(f"{fault.value} {found[fault]}" for fault in (Fault.LOST, Fault.TWICE, Fault.RESURRECTED))
+            + f" guarded {self.tally.guarded_turns}"
             + "  "
             + " ".join(map(str, faults))
         )
@@ -241,15 +245,16 @@ class Campaign:
 
     # --- waiting ----------------------------------------------------------------------------------------------------
 
-    def _wait(self, what: str, done: Callable[[], bool]) -> None:
+    def _wait(self, what: str, done: Callable[[], _T]) -> _T:
+        """Return what `done` returns once that is true. Raises UnhealthyError if it takes too long."""
         deadline = time.monotonic() + self._plan.limit_s
         why = "?"
         while True:
             self._stage.tend()
             self._check_crew()
             try:
-                if done():
-                    return
+                if found := done():
+                    return found
                 why = self._standing()
             except TransientError as error:
                 why = str(error)
@@ -269,22 +274,27 @@ class Campaign:
         if self._stage.crashes:
             raise UnhealthyError(f"an instance ended with an error that no fault justifies: {self._stage.crashes}")
 
-    def _well(self, marked: Mapping[Place, int] | None = None) -> bool:
-        """Whether both instances run, one sound generation covers `marked`, and what is superseded is cleared."""
+    def _covering(self, marked: Mapping[Place, int] | None = None) -> int:
+        """Return the first sound generation that covers `marked`, 0 if none does, or not both instances run."""
         if not self._stage.settled:
-            return False
-        states = self._history()
-        live = [state for state in states if not state.gone]
+            return 0
         wanted = marked if marked is not None else dict.fromkeys(PLACES, 0)
-        covering = [
-            state
-            for state in live
+        covering = (
+            state.number
+            for state in self._history()
             if state.complete
             and not state.taints
-            and state.clearing is None
+            and state.whole
             and all(positions(state).get(place, -1) >= end for place, end in wanted.items())
-        ]
-        return bool(covering) and len(live) <= LIVE_GENERATIONS
+        )
+        return min(covering, default=0)
+
+    def _cleared_before(self, number: int) -> bool:
+        """Whether both instances run, and each generation before `number` is wholly cleared.
+
+        How many later ones there are says nothing: on a busy machine the next turns begin before a copy is cleared.
+        """
+        return self._stage.settled and not overdue(self._history(), number)
 
     def _history(self) -> list[Generation]:
         self._reader.refresh()
@@ -292,6 +302,7 @@ class Campaign:
         live = [state for state in states if not state.gone]
         self._numbers.update(state.number for state in live)
         raise_to(self._confirmed, confirmed(live))
+        self._conclude_held([finding for state in live for finding in held(state)])
         return states
 
     def _standing(self) -> str:
@@ -343,6 +354,24 @@ class Campaign:
             raise UnhealthyError(f"the witnesses disagree: {self._facts.contradictions[:_SOME]}")
         return findings
 
+    def _judge_guard(self) -> None:
+        """Look at what the shrink guard did so far, and whether it did anything. Raises UnhealthyError."""
+        guarded = self._guarded()
+        self._conclude_held(guarded.findings)
+        if guarded.trouble is not None:
+            raise UnhealthyError(guarded.trouble)
+
+    def _guarded(self) -> Guarded:
+        guarded = judge_guard(self._reader.history(), (one.text() for one in self._stage.pair.instances))
+        self.tally.guarded_turns, self.tally.guarded_partitions = guarded.turns, guarded.partitions
+        return guarded
+
+    def _conclude_held(self, findings: Sequence[Finding]) -> None:
+        """End the campaign: what is held stays until a person lets it go, so waiting for its end would be in vain."""
+        if findings:
+            self.tally.findings += findings
+            raise UnhealthyError("\n".join(str(finding) for finding in findings[:_SOME]))
+
     def _judge_spark(self, number: int) -> list[Finding]:
         stage = self._stage
         self._patiently(self._history)
@@ -390,3 +419,4 @@ class Campaign:
         self.tally.written, self.tally.aborted = self._facts.records, self._facts.aborted
         self.tally.exits = list(self._stage.exits)
         self.tally.generations = self._reader.newest
+        self._guarded()

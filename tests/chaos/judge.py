@@ -9,19 +9,30 @@ The cut of a restore is an offset vector. Below it, per partition:
     twice        a (partition, offset) came back more than once
     aborted      a record of an aborted transaction came back
     foreign      a record came back that neither a writer nor a consumer knows, or with another content
+    held         the pair keeps a partition of a superseded copy because its log lost records. Here no log ever does,
+                 so the shrink guard raised a false alarm
 
 A tombstone may be missing together with all of its key: compaction does the same. What lies below the log's start (as
 the backup recorded it) is gone by the topic's own retention, and is not asked for.
+
+That no guard raised an alarm says little of a guard that never ran, so `judge_guard` also tells what it compared.
 """
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 from chaos.facts import Ends, Facts, Latest, Place, Seen
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.selection.losses import kept_losses
+
+_COMPARED: Final = "compared keys before clearing"
+_VANISHED: Final = "keys vanished from the log without a tombstone"
 
 
 class Fault(StrEnum):
@@ -32,6 +43,7 @@ class Fault(StrEnum):
     RESURRECTED = "resurrected"
     ABORTED = "aborted"
     FOREIGN = "foreign"
+    HELD = "held"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,3 +159,86 @@ def counts(findings: Iterable[Finding]) -> dict[Fault, int]:
     """Return how many there are of each kind, zeros included."""
     found = Counter(finding.fault for finding in findings)
     return {fault: found[fault] for fault in Fault}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guarded:
+    """What the shrink guard did. `compared`: generation -> the partitions whose keys it compared, the most at once.
+
+    `cleared` are the generations that were complete and are cleared now, or begun to be.
+    """
+
+    findings: tuple[Finding, ...]
+    compared: Mapping[int, int]
+    cleared: frozenset[int]
+
+    @property
+    def turns(self) -> int:
+        """How many turns were guarded: keys were compared before the superseded generation was cleared."""
+        return sum(count > 0 for count in self.compared.values())
+
+    @property
+    def partitions(self) -> int:
+        """The partitions compared in all turns."""
+        return sum(self.compared.values())
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the guard proves nothing: it passed a generation over, or could compare no partition of any."""
+        if passed_over := sorted(self.cleared.difference(self.compared)):
+            return f"cleared, though the guard never looked at their keys: generations {passed_over}"
+        return "the guard compared no partition of what was cleared" if self.cleared and not self.turns else None
+
+
+def judge_guard(states: Iterable[Generation], logs: Iterable[str]) -> Guarded:
+    """Return what the chains say that is held for lost records, and what the instances logged of their guards.
+
+    The logs count too, because a chain tells what is held now. An alarm that was raised by a process that was killed
+    then, or that was over when somebody looked, is no less false. A process writes a line before it goes on, so what
+    it cleared without a line was not compared; the logs must be read after the chains.
+    """
+    lines = [
+        json.loads(line)
+        for text in logs
+        for line in text.splitlines()
+        if (_COMPARED in line or _VANISHED in line) and line.endswith("}")
+    ]
+    compared: dict[int, int] = {}
+    findings = []
+    for line in lines:
+        number = int(line["generation"])
+        if line["event"].startswith(_VANISHED):
+            topic, _, partition = line["topic"].rpartition("-")
+            message = f"generation {number}: {line['keys']} keys are said to lack in generation {line['missing_in']}"
+            place = (topic, int(partition))
+            findings.append(Finding(fault=Fault.HELD, place=place, offset=line["offsets"][0], message=message))
+        else:
+            compared[number] = max(compared.get(number, 0), line["partitions"])
+    cleared = set()
+    for state in states:
+        findings += held(state)
+        if state.complete and not state.whole:
+            cleared.add(state.number)
+    return Guarded(findings=tuple(findings), compared=compared, cleared=frozenset(cleared))
+
+
+def held(state: Generation) -> list[Finding]:
+    """Return the partitions that a generation keeps because its log lost records."""
+    return [
+        Finding(
+            fault=Fault.HELD,
+            place=(state.topics[loss.key.topic_id].name, loss.key.partition),
+            offset=state.sound_offset(loss.key),
+            message=f"generation {state.number} is kept: {loss.reason}",
+        )
+        for loss in kept_losses(state)
+    ]
+
+
+def overdue(states: Sequence[Generation], sound: int) -> list[int]:
+    """Return the generations before the `sound` one that are not wholly cleared yet.
+
+    By a `recovery.window` of 0 each has to go once that one is COMPLETE, whether it was complete or given up. A claim
+    whose owner died before OPEN has nothing to clear.
+    """
+    return [state.number for state in states if state.number < sound and state.seq and not state.gone]

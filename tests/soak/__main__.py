@@ -23,7 +23,7 @@ _HEADS = {"allocated": "allocated MB", "blocks": "blocks 1000", "rss": "resident
 
 
 def main() -> int:
-    """Run it. Exit codes: 0 flat and right, 1 could not go on or too short to judge, 3 grows, or came back wrong."""
+    """Run it. Exit codes: 0 flat and right, 1 could not go on or too short to judge, 3 grows or is wrong."""
     parser = argparse.ArgumentParser(prog="soak", description="Run a pair for long and see whether it stays as it is.")
     parser.add_argument("--minutes", type=float, default=120.0, help="how long (default 120)")
     parser.add_argument("--turn", type=float, default=180.0, help="seconds between two handovers (default 180)")

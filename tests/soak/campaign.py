@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from chaos.crew import Crew, Topics, UnhealthyError, make_topics, raise_to
 from chaos.facts import Facts, Place
-from chaos.judge import Finding, Restored, judge
+from chaos.judge import Finding, Restored, judge, judge_guard, overdue
 from chaos.restoring import (
     confirmed,
     log_starts,
@@ -100,6 +100,8 @@ class Tally:
     seconds: float = 0.0
     written: int = 0
     generations: int = 0
+    guarded_turns: int = 0
+    guarded_partitions: int = 0
     commits: int = 0
     restores: int = 0
     spark_restores: int = 0
@@ -112,6 +114,7 @@ class Tally:
     def __str__(self) -> str:
         return (
             f"{self.seconds / 60:.0f} min; {self.written:,} records written; {max(0, self.generations - 1)} handovers, "
+            f"{self.guarded_turns} turns guarded ({self.guarded_partitions:,} partitions compared), "
             f"{self.commits:,} chain entries; {self.restores} restores ({self.spark_restores} by Spark), "
             f"{self.compared:,} records compared, {len(self.findings)} wrong; {self.sweeps} sweeps; "
             f"{self.scrapes:,} scrapes"
@@ -138,6 +141,7 @@ class Soak:
             self._set_up(stack)
             self._go_on()
             self._compare_with_spark()
+            self._await_cleared()
             self._stop_pair()
             self._judge()
         return self.tally
@@ -164,7 +168,7 @@ class Soak:
         self._pair = stack.enter_context(
             Pair(pair_folder, bootstrap=self._kafka.bootstrap, store=section, topics=list(TOPICS), **settings)
         )
-        self._reader = ChainReader(self._pair.store, self._pair.name)
+        self._reader = ChainReader(self._pair.store, self._pair.name, ended=True)
         self._crew = stack.enter_context(
             Crew(self._kafka.bootstrap, ORDERS, PLACES, self._facts, seed=self._plan.seed, limit_s=_PATIENCE_S)
         )
@@ -257,7 +261,15 @@ class Soak:
             place: min((end, *(each.ends.get(place, end) for each in alone))) for place, end in newest.ends.items()
         }
         self._facts.forget(lowest)
-        self._conclude(findings)
+        self._conclude([*findings, *self._judge_guard()])
+
+    def _judge_guard(self) -> tuple[Finding, ...]:
+        """Return what the shrink guard holds though no log lost a key. Raises UnhealthyError if it did nothing."""
+        guarded = judge_guard(self._reader.history(), (instance.text() for instance in self._pair.instances))
+        self.tally.guarded_turns, self.tally.guarded_partitions = guarded.turns, guarded.partitions
+        if guarded.trouble is not None:
+            raise UnhealthyError(guarded.trouble)
+        return guarded.findings
 
     def _compare_with_spark(self) -> None:
         """Load the newest state into new topics, and judge what is in them."""
@@ -306,6 +318,25 @@ class Soak:
             raise UnhealthyError("\n".join(str(finding) for finding in findings[:_SOME]))
 
     # --- the end ----------------------------------------------------------------------------------------------------
+
+    def _await_cleared(self) -> None:
+        """Wait until all that the newest complete generation supersedes is cleared, and judge the guard once more."""
+        deadline = time.monotonic() + _PATIENCE_S
+        newest = self._newest()
+        while late := self._superseded(newest):
+            self._check_crew()
+            if time.monotonic() > deadline:
+                self._conclude(self._judge_guard())
+                raise UnhealthyError(f"superseded, and not cleared within {_PATIENCE_S:.0f} s: generations {late}")
+            time.sleep(1.0)
+        self._conclude(self._judge_guard())
+
+    def _newest(self) -> int:
+        states = answered(self._reader.refresh, TransientError, _PATIENCE_S)
+        return max(state.number for state in states if state.complete)
+
+    def _superseded(self, newest: int) -> list[int]:
+        return overdue(answered(self._reader.refresh, TransientError, _PATIENCE_S), newest)
 
     def _stop_pair(self) -> None:
         for name, instance in self._running.items():

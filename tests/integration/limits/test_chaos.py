@@ -25,6 +25,7 @@ def assert_unharmed(plan: Plan, folder: Path) -> None:
     # What did not happen proves nothing.
     assert tally.faults >= plan.rounds, story
     assert tally.generations > 1, story
+    assert tally.guarded_turns > 0, story
     assert tally.aborted > 0, story
     assert tally.restores > plan.rounds, story
     assert tally.spark_restores == 1, story

@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+import json
+import threading
 from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from chaos.campaign import Campaign
+from chaos.campaign import Plan as ChaosPlan
+from chaos.crew import UnhealthyError
 from chaos.facts import Facts, Place, Seen, digest_of
 from chaos.faults import FAMILIES, Scale, schedule
 from chaos.judge import Fault, Restored, judge
 from chaos.restoring import Copies, placed
+from soak.campaign import Plan as SoakPlan
+from soak.campaign import Soak
+from structlog.testing import capture_logs
+from support.backups.build_backup import PAIR, Backup, TopicSpec, records
+from support.pipeline.doubles import MemoryStore
+
+from tandem.backup_avro.chain.entries import EntryKind, PartitionKey
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.write.vanished_keys_check import VanishedKeysCheck
 
 P: Place = ("orders", 0)
 SCALE = Scale(spread=4, shortest=1, longest=6, timeout=8)
@@ -144,6 +162,122 @@ def test_copies_are_led_back_to_their_places(facts: Facts) -> None:
     strange = Copies(generation=1, ends={P: END}, rows={P: [*rows, rows[1], record(99, b"k9", b"?")]})
     found = [finding.fault for finding in judge(placed(strange, facts, log_starts={}), facts, confirmed={})]
     assert sorted(found) == [Fault.FOREIGN, Fault.TWICE]
+
+
+@dataclass
+class Turn:
+    """Generation 2 of `a` and `b` covers generation 1; the guard has compared them, if `guard`, and 1 is cleared.
+
+    `lost` are offsets of the first of two partitions that generation 2 lacks. `log` is what the instance said of it.
+    """
+
+    lost: tuple[int, ...] = ()
+    guard: bool = True
+    cleared: bool = True
+
+    def __post_init__(self) -> None:
+        """Make the turn."""
+        store, spec = MemoryStore(), TopicSpec("t", partitions=2)
+        both = [*records("t", 0, range(9)), *records("t", 1, range(9))]
+        one, two = Backup.completed(store, both, topics=[spec]), Backup.claim(store, topics=[spec], number=2)
+        left = [one for one in both if one.partition or one.offset not in self.lost]
+        ends = {("t", 0): 9, ("t", 1): 9}
+        two.commit(left, ends=ends, base_end=ends)
+        two.complete()
+        one.seal()
+        self.key = PartitionKey(spec.topic().topic_id, 0)
+        stays: dict[PartitionKey, str] = {}
+        with capture_logs() as lines:
+            if self.guard:
+                guard = VanishedKeysCheck(store, stop=threading.Event())
+                states = [one.writer.state, two.writer.state]
+                stays |= guard.vanished(states[0], states, one.positions)
+        self.log = "".join(f"{json.dumps(line)}\n" for line in lines)
+        if self.cleared:
+            one.append(EntryKind.CLEARED, clearing=one.clearing(stays))
+        self.reader = ChainReader(store, PAIR, ended=True)
+        self.reader.refresh()
+
+    def seen_by(self, judge: Any) -> Any:
+        """Let a campaign or a soak look at this turn instead of one of its own."""
+        instances = [SimpleNamespace(text=lambda: self.log)]
+        judge._reader, judge._pair = self.reader, SimpleNamespace(instances=instances)
+        judge._stage = SimpleNamespace(pair=judge._pair, settled=True)
+        return judge
+
+
+@pytest.fixture(params=["chaos", "soak"])
+def judging(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    """A campaign and a soak that have not begun."""
+    if request.param == "chaos":
+        return Campaign(ChaosPlan(rounds=1, seed=1), tmp_path, say=lambda _: None)
+    return Soak(SoakPlan(seconds=1), tmp_path, say=lambda _: None)
+
+
+def findings_of(judging: Any) -> list[str]:
+    """What comes of the guard, be it raised or returned."""
+    try:
+        found = judging._judge_guard() or ()
+    except UnhealthyError:
+        found = judging.tally.findings
+        if not found:
+            raise
+    return [f"{finding.fault.value} {finding.place}" for finding in found]
+
+
+def test_a_turn_that_the_guard_let_pass(judging: Any) -> None:
+    """Nothing is found, and the summary says that it was guarded."""
+    assert findings_of(Turn().seen_by(judging)) == []
+    assert "1 turns guarded (2 partitions compared)" in str(judging.tally)
+
+
+@pytest.mark.parametrize("told_by", ["chain", "log", "both"])
+def test_a_generation_that_the_guard_holds_is_a_false_alarm(judging: Any, told_by: str) -> None:
+    """By what the chain keeps, or what an instance said before it was killed."""
+    turn = Turn(lost=(3,), cleared=told_by != "log")
+    if told_by == "chain":
+        turn.log = "\n".join(line for line in turn.log.splitlines() if "vanished" not in line)
+    assert findings_of(turn.seen_by(judging)) == ["held ('t', 0)"] * (1 + (told_by == "both"))
+
+
+@pytest.mark.parametrize("cleared", [True, False])
+def test_a_guard_that_never_ran(judging: Any, *, cleared: bool) -> None:
+    """Is no proof if something was cleared."""
+    turn = Turn(guard=False, cleared=cleared).seen_by(judging)
+    if not cleared:
+        assert findings_of(turn) == []
+        assert "0 turns guarded" in str(judging.tally)
+        return
+    with pytest.raises(UnhealthyError, match=r"never looked at their keys: generations \[1\]"):
+        turn._judge_guard()
+
+
+def test_a_guard_that_compared_nothing(judging: Any) -> None:
+    """All partitions were not comparable in each turn."""
+    turn = Turn()
+    turn.log = turn.log.replace('"partitions": 2', '"partitions": 0')
+    with pytest.raises(UnhealthyError, match="compared no partition"):
+        turn.seen_by(judging)._judge_guard()
+
+
+def test_a_campaign_waits_until_all_that_is_superseded_is_cleared(tmp_path: Path) -> None:
+    """Neither a copy that nobody clears nor one that stays in part passes, the latter at once."""
+
+    def waits(turn: Turn) -> bool:
+        campaign = turn.seen_by(Campaign(ChaosPlan(rounds=1, seed=1), tmp_path, say=lambda _: None))
+        return not campaign._cleared_before(2)
+
+    assert not waits(Turn())
+    assert waits(Turn(cleared=False))
+    with pytest.raises(UnhealthyError, match="held: t-0"):
+        waits(Turn(lost=(3,)))
+
+
+@pytest.mark.parametrize(("turn", "late"), [(Turn(), []), (Turn(cleared=False), [1]), (Turn(lost=(3,)), [1])])
+def test_a_soak_knows_what_is_overdue(tmp_path: Path, turn: Turn, late: list[int]) -> None:
+    """At its end nothing superseded may be left, whether the guard or something else keeps it."""
+    soak: Soak = turn.seen_by(Soak(SoakPlan(seconds=1), tmp_path, say=lambda _: None))
+    assert soak._superseded(soak._newest()) == late
 
 
 def test_a_seed_is_a_schedule() -> None:
