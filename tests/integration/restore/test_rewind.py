@@ -7,7 +7,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Self
 
 import pytest
@@ -15,7 +16,7 @@ from confluent_kafka import Producer
 from support.pairs.in_process import tandem
 from support.pairs.instances import QUICK, Pair, PairMaker
 from support.pairs.sessions import kill_session
-from support.restores.cases import ends_of, read_all
+from support.restores.cases import ends_of, read_with_offsets
 
 from tandem.backup_avro.chain.entries import iso
 from tandem.backup_avro.errors import ExitCode
@@ -52,19 +53,25 @@ def write(bootstrap: str, topic: str, values: Iterable[tuple[int, bytes | None]]
 
 def state_of(bootstrap: str, topic: str) -> State:
     """What a plain read_committed consumer folds the topic into."""
-    found: State = {}
-    for partition in range(PARTITIONS):
-        for _, key, value, headers in read_all(bootstrap, topic, partition):
-            if key is not None and value is not None:
-                found[partition, key] = (value, headers)
-            elif key is not None:
-                found.pop((partition, key), None)
-    return found
+    newest = newest_of(bootstrap, topic).items()
+    return {place: (value, headers) for place, (_, value, headers) in newest if value is not None}
 
 
-def moment_of(pair: Pair, bootstrap: str, topic: str) -> str:
-    """Return a moment by which the backup holds all that the topic holds now, and which nothing is written before."""
-    ends = {(topic, number): end for number, end in enumerate(ends_of(bootstrap, topic))}
+def newest_of(bootstrap: str, topic: str) -> dict[tuple[int, bytes], tuple[int, bytes | None, Headers]]:
+    """Offset, value and headers of each key's newest record, be it a tombstone, as such a consumer reads them."""
+    with ThreadPoolExecutor(PARTITIONS) as pool:  # each waits a second at the end of its partition
+        parts = pool.map(lambda number: read_with_offsets(bootstrap, topic, number), range(PARTITIONS))
+        return {
+            (number, key): (offset, value, headers)
+            for number, rows in enumerate(parts)
+            for offset, (_, key, value, headers) in rows
+            if key is not None
+        }
+
+
+def moment_of(pair: Pair, bootstrap: str, *topics: str) -> str:
+    """Return a moment by which the backup holds all that the topics hold now, and which nothing is written before."""
+    ends = {(topic, number): end for topic in topics for number, end in enumerate(ends_of(bootstrap, topic))}
     pair.wait("all is committed", lambda: pair.covered(ends))
     time.sleep(2)  # marks are made once a second
     at = iso(now_ms(pair.store))
@@ -209,6 +216,61 @@ def test_damage_is_rewound_beside_a_writer_and_the_rewind_is_rewound(
     }
     _, told = tandem(pair, "rewind", topic, "--undo", "0123", "--yes", expected=ExitCode.USAGE)
     assert "TDM-R148" in told
+
+
+Newest = tuple[int, bytes, int, Headers]
+"""Partition, key, offset and headers of the newest record of a key, be it a tombstone."""
+
+
+def test_each_option_writes_back_what_it_names_and_nothing_else(
+    kafka: KafkaServer, make_topic: TopicMaker, new_pair: PairMaker, spark: SparkSession
+) -> None:
+    """Damage, a moment, more damage and good writes; the end is the state at the moment but for what was left out.
+
+    What each option chooses is told from the log as a plain consumer reads it. One topic each, of one pair.
+    """
+    assert spark is not None
+    options: dict[str, Callable[[str, list[int]], tuple[list[str], Callable[[Newest], bool]]]] = {
+        "where": lambda _, __: (["--where", "header.writer=bad"], lambda one: one[3] == (("writer", b"bad"),)),
+        "key": lambda _, __: (
+            [word for key in ("key-7", "key-51", "key-300", "key-200") for word in ("--key", key)],
+            lambda one: one[1] in {b"key-7", b"key-51", b"key-300", b"key-200"},
+        ),
+        "since": lambda middle, ends: (["--since", middle], lambda one: one[2] >= ends[one[0]]),
+        "since-offset": lambda _, ends: (
+            ["--since", f"0={ends[0]}", "--since", f"1={ends[1] - 5}"],
+            lambda one: one[0] < 2 and one[2] >= (ends[0], ends[1] - 5)[one[0]],
+        ),
+        "until": lambda middle, ends: (["--until", middle], lambda one: one[2] < ends[one[0]]),
+    }
+    topics = {name: make_topic(partitions=PARTITIONS, config=UNCLEANED) for name in options}
+    servers = kafka.bootstrap
+    for topic in topics.values():
+        write(servers, topic, [(number, b"first-%d" % number) for number in range(300)], by=b"good")
+        write(servers, topic, [(number, None) for number in range(0, 300, 10)])
+    pair = new_pair([*topics.values()], **QUICK)
+    pair.start("a")
+    pair.wait("generation 1 is complete", lambda: pair.complete(1))
+    at = moment_of(pair, servers, *topics.values())
+    then = state_of(servers, topics["where"])  # the same in all
+    for topic in topics.values():
+        damage(servers, topic)
+    middle = moment_of(pair, servers, *topics.values())
+    ends = {name: ends_of(servers, topic) for name, topic in topics.items()}
+    for topic in topics.values():
+        write(servers, topic, [(number, b"worse") for number in range(50, 90)], by=b"bad")
+        write(servers, topic, [(number, b"good, and newer") for number in [*range(20), 105, 200, 305]], by=b"good")
+    for name, topic in topics.items():
+        words, chooses = options[name](middle, ends[name])
+        newest = newest_of(servers, topic)
+        now = {place: (value, headers) for place, (_, value, headers) in newest.items() if value is not None}
+        differs = {key for key in then.keys() | now.keys() if then.get(key) != now.get(key)}
+        chosen = {key for key in differs if chooses((*key, newest[key][0], newest[key][2]))}
+        assert set() < chosen < differs, name
+        report, _ = tandem(pair, "rewind", topic, "--to", at, *words, "--without-checkpoint", "--yes")
+        assert report["written"] == len(chosen), name
+        wanted = {key: now[key] for key in now.keys() - chosen} | {key: then[key] for key in then.keys() & chosen}
+        assert state_of(servers, topic) == wanted, name
 
 
 def test_a_killed_rewind_is_repeated_and_both_are_rewound(kafka: KafkaServer, begun: tuple[Pair, str]) -> None:
