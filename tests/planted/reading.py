@@ -146,8 +146,8 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="a created topic is used before the brokers know of it",
         file="sink/tandem/sink/kafka/cluster/admin.py",
-        old="(without := self._wait_for_leaders(name, partitions))",
-        new="(without := self._wait_for_leaders(name, 0))",
+        old="created[topic.topic] = topic.num_partitions",
+        new="created[topic.topic] = 0",
     ),
     Mistake(
         name="one broker that does not know a topic is believed at once",

@@ -19,7 +19,8 @@ from tandem.backup_avro.documents.outcome import JobKind
 from tandem.backup_avro.record.current import Record
 from tandem.controller.cli.main import run
 from tandem.controller.sandbox.kafka import KafkaServer
-from tandem.sink.kafka.cluster.admin import LATEST, ClusterAdmin
+from tandem.sink.kafka.cluster.admin import ClusterAdmin
+from tandem.sink.kafka.cluster.admin_requests import LATEST
 from tandem.sink.store import ObjectStore, StoreAccess, open_store
 from tandem.sink.store.chain import outcomes
 from tandem.spark_jobs.compaction import memory_or_shuffle

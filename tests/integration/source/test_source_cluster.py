@@ -12,7 +12,8 @@ from support.patience import soon
 
 from tandem.backup_avro.errors import ConfigError
 from tandem.controller.sandbox.kafka import KafkaServer
-from tandem.sink.kafka.cluster.admin import ALWAYS_RECORDED, EARLIEST, LATEST, ClusterAdmin
+from tandem.sink.kafka.cluster.admin import ALWAYS_RECORDED, ClusterAdmin
+from tandem.sink.kafka.cluster.admin_requests import EARLIEST, LATEST
 from tandem.sink.kafka.cluster.consumer_groups import CommittedOffset
 from tandem.sink.kafka.cluster.group_listing import list_groups
 from tandem.sink.kafka.errors.cluster_errors import (

@@ -24,7 +24,8 @@ from tandem.controller.status.pair_view import Brokers, Gap, LogEnd, PairView, v
 from tandem.controller.watch.guarded_cluster import is_restored
 from tandem.controller.watch.store_watch import StoreView
 from tandem.sink.kafka.auth.client_config import Value
-from tandem.sink.kafka.cluster.admin import LATEST, ClusterAdmin
+from tandem.sink.kafka.cluster.admin import ClusterAdmin
+from tandem.sink.kafka.cluster.admin_requests import LATEST
 from tandem.sink.kafka.wire.unique_keys import unique
 from tandem.sink.store import ObjectStore, open_store
 from tandem.sink.store.chain import pins, restore_targets

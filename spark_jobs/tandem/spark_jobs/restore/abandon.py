@@ -91,7 +91,7 @@ def abandon(target: TargetCluster, name: str, tell: Callable[[str], None] = lamb
     before = {name: own for name, own in state.before.items() if name in there}
     configs = {name: own for name, own in state.configs.items() if name in there}
     refused = put_back(target, before)
-    again = {topic: target.set_config(topic, restore_plan.own_again(own)) for topic, own in configs.items()}
+    again = target.set_configs({topic: restore_plan.own_again(own) for topic, own in configs.items()})
     refused |= _still(target, again, restore_plan.LOADING)
     refused = {topic: why for topic, why in refused.items() if why}
     if not refused:
@@ -124,7 +124,7 @@ def put_back(target: TargetCluster, before: Mapping[str, Mapping[str, str]]) -> 
 
     A refused setting that was changed by other means since is left as it is, and does not count as refused.
     """
-    refused = {name: target.set_config(name, append.put_back(own)) for name, own in before.items()}
+    refused = target.set_configs({name: append.put_back(own) for name, own in before.items()})
     return _still(target, refused, append.HELD)
 
 

@@ -552,16 +552,18 @@ class _RestoreRun:
                 notes.append("the loading config was kept: nothing is compacted or deleted until you set another")
         else:
             self._told.phase("putting the config back" if self._plan.append else "setting the recorded config")
+            changes: dict[str, Mapping[str, str | None]] = {}
             for topic in self._plan.topics:
                 if topic.appended_to is not None:
                     self._put_back(topic.target)
-                    continue
-                changes, notes = topic.recorded_changes(targets[topic.target].replication_factor)
-                refused = self._target.set_config(topic.target, changes)
-                self._refused[topic.target] = refused
-                self._notes[topic.target] += notes
-                self._notes[topic.target] += [f"{key} could not be set: {why}" for key, why in sorted(refused.items())]
-                self._notes[topic.target] += target_settings.remedies(self._unset(topic.target))
+                else:
+                    some, notes = topic.recorded_changes(targets[topic.target].replication_factor)
+                    changes[topic.target] = some
+                    self._notes[topic.target] += notes
+            for name, refused in self._target.set_configs(changes).items():
+                self._refused[name] = refused
+                self._notes[name] += [f"{key} could not be set: {why}" for key, why in sorted(refused.items())]
+                self._notes[name] += target_settings.remedies(self._unset(name))
         if any(self._unset(name) for name in self._refused):
             return  # the plan stays VERIFIED: the same command sets the remaining settings
         if self._options.wait_cleaned:

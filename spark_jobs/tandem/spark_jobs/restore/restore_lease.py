@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 
 from tandem.backup_avro.errors import RefusedError
 from tandem.spark_jobs.restore.abandon import put_back_again
@@ -71,16 +72,15 @@ class RestoreLease:
         except OvertakenError:
             raise  # another run loads into them
         except RefusedError:
-            for name, own in was.items():
-                self._target.set_config(name, plan.own_again(own))
+            self._target.set_configs({name: plan.own_again(own) for name, own in was.items()})
             raise
 
     def _begin_whole(self, brokers: int, note: Callable[[str, str], None]) -> dict[str, TargetTopic]:
+        replicas = partial(prepare.replicas, options=self._options, brokers=brokers)
+        self._target.make_ready(self._plan.topics, self._prepared.targets.keys(), replicas)
         for topic in self._plan.topics:
-            wanted = prepare.replicas(topic, self._options, brokers)
-            existing = self._prepared.targets.get(topic.target)
-            self._target.make_ready(topic, existing, replication_factor=wanted)
-            if existing is None and wanted < topic.source.replication_factor:
+            wanted = replicas(topic)
+            if topic.target not in self._prepared.targets and wanted < topic.source.replication_factor:
                 note(
                     topic.target,
                     f"{wanted} replicas instead of {topic.source.replication_factor}"
@@ -130,9 +130,8 @@ class RestoreLease:
             return targets  # only the config is left to be set
         # The run before this one may have been of an earlier release, which did not raise the record size limit.
         progress_topic.make_room(self._target.admin, progress_topic.record_bytes(self._plan))
-        for topic in self._plan.topics:
-            if topic.target in self._prepared.configs:  # recorded, but perhaps not changed yet
-                self._target.make_ready(topic, targets[topic.target], replication_factor=0)
+        # Their own config is recorded, and perhaps not changed yet.
+        self._target.set_loading_config(topic for topic in self._plan.topics if topic.target in self._prepared.configs)
         if self._plan.append:
             self._hold_off(targets)
         # Only after the fencing above are the commits of earlier runs final.

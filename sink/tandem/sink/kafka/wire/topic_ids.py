@@ -15,6 +15,7 @@ from tandem.sink.kafka.errors.cluster_errors import UnidentifiedTopicError
 #: The value that brokers and clients use for "no id".
 ZERO: Final = UUID(int=0)
 _TEXT = re.compile(r"[A-Za-z0-9_-]{22}", re.ASCII)
+_NAMED: Final = 5
 
 
 def as_text(topic_id: UUID) -> str:
@@ -51,15 +52,15 @@ def unidentified(ids: Mapping[str, str], servers: str) -> dict[str, Unidentified
         )
         for name in named.pop("", ())
     }
-    shared = {
-        name: UnidentifiedTopicError(
-            f"topics {' and '.join(names)} at {servers} have one id, {of}: a topic can't be identified by it",
-            code="TDM-K048",
-            remedy="check which cluster answers at kafka.bootstrap.servers; leave all but one of "
-            "them out with topics.exclude",
-        )
-        for of, names in named.items()
-        if len(names) > 1
-        for name in names
-    }
+    shared = {}
+    for of, names in named.items():
+        if len(names) > 1:
+            some = " and ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+            error = UnidentifiedTopicError(
+                f"topics {some} at {servers} have one id, {of}: a topic can't be identified by it",
+                code="TDM-K048",
+                remedy="check which cluster answers at kafka.bootstrap.servers; leave all but one of "
+                "them out with topics.exclude",
+            )
+            shared |= dict.fromkeys(names, error)
     return none | shared

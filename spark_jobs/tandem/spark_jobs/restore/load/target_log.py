@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from tandem.sink.kafka.cluster.admin import EARLIEST, LATEST, ClusterAdmin
+from tandem.sink.kafka.cluster.admin import ClusterAdmin
+from tandem.sink.kafka.cluster.admin_requests import EARLIEST, LATEST
 from tandem.spark_jobs.restore.progress.batch_producer import ProduceError
 from tandem.spark_jobs.restore.records.load_task import LoadTask
 

@@ -53,14 +53,14 @@ class LoadingConfig:
         changed = self._changed()
         if changed:
             stand_by()
-        for name, found in changed.items():
-            self._target.set_config(name, {key: self._wanted[name][key] for key in found})
+        self._target.set_configs(
+            {name: {key: self._wanted[name][key] for key in found} for name, found in changed.items()}
+        )
         if changed:
             try:
                 stand_by()
             except OvertakenError:
-                for name, found in changed.items():
-                    self._target.set_config(name, found)
+                self._target.set_configs(changed)
                 raise
         left = self._changed() if changed else {}
         self._wanted = {

@@ -38,7 +38,8 @@ from tandem.backup_avro.chain.json_codec import Fields
 from tandem.backup_avro.errors import DamagedError, PermanentError, TimedOutError, TransientError
 from tandem.sink.kafka.auth.client_config import Value, for_confluent, servers_of
 from tandem.sink.kafka.cluster import admin_errors
-from tandem.sink.kafka.cluster.admin import LATEST, ClusterAdmin
+from tandem.sink.kafka.cluster.admin import ClusterAdmin
+from tandem.sink.kafka.cluster.admin_requests import LATEST
 from tandem.sink.kafka.errors.cluster_errors import ClusterTransientError
 from tandem.sink.kafka.errors.error_codes import ErrorCode
 from tandem.sink.kafka.events import TopicPartition as Place

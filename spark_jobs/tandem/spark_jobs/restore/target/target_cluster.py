@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # public, but not marked so
 
 from tandem.backup_avro.errors import RefusedError
 from tandem.sink.kafka.auth.client_config import Value, for_confluent, servers_of
-from tandem.sink.kafka.cluster.admin import EARLIEST, LATEST, ClusterAdmin
+from tandem.sink.kafka.cluster.admin import ClusterAdmin
+from tandem.sink.kafka.cluster.admin_requests import EARLIEST, LATEST
 from tandem.sink.kafka.errors.cluster_errors import (
     ClusterDeniedError,
     ClusterRequestError,
@@ -95,26 +96,25 @@ class TargetCluster:
 
     def would_create(self, plan: TopicPlan, *, replication_factor: int) -> None:
         """Validate the creation and the later configuration of a topic; raise the errors of the cluster."""
-        self._create(plan, plan.loading_config(), replication_factor=replication_factor, only_ask=True)
+        self.admin.create_topics([self._new(plan, plan.loading_config(), replication_factor)], only_ask=True)
         # The topic does not exist, but a principal that may not change its config gets that error first.
         with suppress(UnknownTopicError, ClusterRequestError):
             self.admin.alter_config(plan.target, {POLICY: LOADING[POLICY]}, only_ask=True)
 
-    def _create(
-        self, plan: TopicPlan, config: Mapping[str, str | None], *, replication_factor: int, only_ask: bool = False
-    ) -> None:
-        def create(some: Mapping[str, str | None], *, only_ask: bool) -> None:
-            self.admin.create_topic(
+    def _new(self, plan: TopicPlan, config: Mapping[str, str | None], replication_factor: int) -> NewTopic:
+        """Return the topic to be created, without limits that the cluster does not know."""
+
+        def with_config(some: Mapping[str, str | None]) -> NewTopic:
+            return NewTopic(
                 plan.target,
-                partitions=plan.count,
+                num_partitions=plan.count,
                 replication_factor=replication_factor,
                 config={key: value for key, value in some.items() if value is not None},
-                only_ask=only_ask,
             )
 
         def knows(limit: str) -> bool:
             try:
-                create({**others, limit: LIMITS[limit]}, only_ask=True)
+                self.admin.create_topics([with_config({**others, limit: LIMITS[limit]})], only_ask=True)
             except ClusterRequestError:
                 return False
             return True
@@ -122,7 +122,7 @@ class TargetCluster:
         if self._limits is None:
             others = {key: value for key, value in config.items() if key not in LIMITS}
             self._limits = frozenset(filter(knows, LIMITS))
-        create(as_known(config, self._limits), only_ask=only_ask)
+        return with_config(as_known(config, self._limits))
 
     def alter_config(self, topic: str, changes: Mapping[str, str | None], *, only_ask: bool = False) -> None:
         """Change the config of an existing topic, as `ClusterAdmin` does, without limits unknown to the cluster."""
@@ -149,7 +149,7 @@ class TargetCluster:
         def ask(some: Mapping[str, str | None]) -> str | None:
             try:
                 if replication_factor:
-                    self._create(plan, some, replication_factor=replication_factor, only_ask=True)
+                    self.admin.create_topics([self._new(plan, some, replication_factor)], only_ask=True)
                 else:
                     self.alter_config(plan.target, some, only_ask=True)
             except ClusterRequestError as error:
@@ -158,31 +158,41 @@ class TargetCluster:
 
         return _blamed(changes, ask)
 
-    def make_ready(self, plan: TopicPlan, existing: TargetTopic | None, *, replication_factor: int) -> None:
-        """Create the topic, or configure the existing empty one, for loading."""
-        config = plan.loading_config()
-        if existing is not None:
-            self.alter_config(plan.target, config)
-            return
-        self._create(plan, config, replication_factor=replication_factor)
+    def make_ready(
+        self, topics: Sequence[TopicPlan], existing: Collection[str], replicas: Callable[[TopicPlan], int]
+    ) -> None:
+        """Configure the topics for loading: those that are `existing`, and empty, are changed, the others created."""
+        self.set_loading_config([topic for topic in topics if topic.target in existing])
+        missing = [topic for topic in topics if topic.target not in existing]
+        self.admin.create_topics([self._new(topic, topic.loading_config(), replicas(topic)) for topic in missing])
 
-    def set_config(self, topic: str, changes: Mapping[str, str | None]) -> dict[str, str]:
-        """Set a topic's config; return the keys that the cluster refuses, with the reason.
+    def set_loading_config(self, topics: Iterable[TopicPlan]) -> None:
+        """Set the loading config on topics that exist."""
+        changes = {topic.target: self.as_known(topic.target, topic.loading_config()) for topic in topics}
+        for error in self.admin.alter_configs(changes).values():
+            raise error
+
+    def set_configs(self, changes: Mapping[str, Mapping[str, str | None]]) -> dict[str, dict[str, str]]:
+        """Set the configs of topics; return for each the keys that the cluster refuses, with the reason.
 
         Retention is set after the policy, and only if the policy could be set: under the policy `delete`, which topics
         are loaded with, the retention of a compacted topic would delete its records.
         """
-        try:
-            self.alter_config(topic, changes)
-        except ClusterRequestError:
-            # One refused key fails the whole request.
-            retention = {key: changes[key] for key in RETENTION & changes.keys()}
-            refused = self._set_one_by_one(topic, {key: changes[key] for key in changes.keys() - RETENTION})
-            if POLICY in refused:
+        failed = self.admin.alter_configs({topic: self.as_known(topic, some) for topic, some in changes.items()})
+        refused: dict[str, dict[str, str]] = {topic: {} for topic in changes}
+        for topic, error in failed.items():
+            if not isinstance(error, ClusterRequestError):
+                raise error
+            # One refused key fails all of a topic's.
+            some = changes[topic]
+            refused[topic] = self._set_one_by_one(topic, {key: some[key] for key in some.keys() - RETENTION})
+            retention = {key: some[key] for key in RETENTION & some.keys()}
+            if POLICY in refused[topic]:
                 why = f"it was left as it is, because {POLICY} could not be set"
-                return refused | dict.fromkeys(sorted(retention), why)
-            return refused | self._set_one_by_one(topic, retention)
-        return {}
+                refused[topic] |= dict.fromkeys(sorted(retention), why)
+            else:
+                refused[topic] |= self._set_one_by_one(topic, retention)
+        return refused
 
     def _set_one_by_one(self, topic: str, changes: Mapping[str, str | None]) -> dict[str, str]:
         """Set each setting alone, and retry the refused ones: some are refused until another one is changed.

@@ -9,11 +9,18 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError
+from confluent_kafka.admin import NewTopic
 from support.clusters.admin_futures import answered
 
 from tandem.sink.kafka.cluster import admin as cluster
-from tandem.sink.kafka.cluster.admin import LATEST, ClusterAdmin
-from tandem.sink.kafka.errors.cluster_errors import ClusterTransientError, TopicExistsError, UnknownTopicError
+from tandem.sink.kafka.cluster.admin import ClusterAdmin
+from tandem.sink.kafka.cluster.admin_requests import LATEST
+from tandem.sink.kafka.errors.cluster_errors import (
+    ClusterRequestError,
+    ClusterTransientError,
+    TopicExistsError,
+    UnknownTopicError,
+)
 from tandem.sink.kafka.events import TopicPartition
 
 _UNKNOWN = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
@@ -31,6 +38,8 @@ class _Client:
         self.described: list[KafkaError | list[int | None]] = [[1, 1]]
         self.ends: list[KafkaError | int] = [7]
         self.refusal: KafkaError | None = None
+        self.refused: set[str] = set()
+        self.requests: list[list[str]] = []
 
     def poll(self, _: float) -> None:
         """Say nothing."""
@@ -39,14 +48,25 @@ class _Client:
         return answered(SimpleNamespace(cluster_id="c"))
 
     def create_topics(self, topics: Any, **_: object) -> Mapping[str, Future[object]]:
-        """Create it, or refuse."""
-        return {topic.topic: answered(self.refusal) for topic in topics}
+        """Create them, or refuse: all, or those that are `refused`."""
+        self.requests.append([topic.topic for topic in topics])
+        return {
+            topic.topic: answered(self.refusal if not self.refused or topic.topic in self.refused else None)
+            for topic in topics
+        }
+
+    def incremental_alter_configs(self, resources: Any, **_: object) -> Mapping[Any, Future[object]]:
+        """Change them, but for those that are `refused`."""
+        self.requests.append([resource.name for resource in resources])
+        return {one: answered(self.refusal if one.name in self.refused else None) for one in resources}
 
     def describe_topics(self, wanted: Any, **_: float) -> Mapping[str, Future[object]]:
         """Describe those that are asked for."""
         answer = _next(self.described)
-        said = answer if isinstance(answer, KafkaError) else _topic(answer)
-        return {name: answered(said) for name in wanted.topic_names}
+        return {
+            name: answered(answer if isinstance(answer, KafkaError) else _topic(answer, number))
+            for number, name in enumerate(wanted.topic_names)
+        }
 
     def list_offsets(self, asks: Mapping[Any, object], **_: object) -> Mapping[Any, Future[object]]:
         """Answer all in the same way."""
@@ -59,12 +79,12 @@ def _next(answers: list[Any]) -> Any:
     return answers.pop(0) if len(answers) > 1 else answers[0]
 
 
-def _topic(leaders: list[int | None]) -> object:
+def _topic(leaders: list[int | None], number: int) -> object:
     parts = [
-        SimpleNamespace(id=number, leader=None if leader is None else SimpleNamespace(id=leader), replicas=[1])
-        for number, leader in enumerate(leaders)
+        SimpleNamespace(id=part, leader=None if leader is None else SimpleNamespace(id=leader), replicas=[1])
+        for part, leader in enumerate(leaders)
     ]
-    own_id = "A" * 21 + chr(ord("Q"))  # held by this description alone: references too many are released
+    own_id = f"{number:021d}Q"  # held by this description alone: references too many are released
     return SimpleNamespace(topic_id=own_id, partitions=parts, is_internal=False)
 
 
@@ -119,6 +139,27 @@ def test_a_topic_that_gets_no_leaders_is_an_error(client: _Client, monkeypatch: 
     client.refusal = _EXISTS
     with pytest.raises(TopicExistsError):
         _admin().create_topic("t", partitions=2)
+
+
+def test_many_topics_are_created_by_few_requests(client: _Client) -> None:
+    """As many as a controller takes at once; the first that is refused is told once the others can be used."""
+    client.refusal, client.refused = KafkaError(KafkaError.POLICY_VIOLATION), {"t1", "t2"}
+    client.described = [[1, None], [1] * 1998, [1] * 1999]
+    with pytest.raises(ClusterRequestError, match="topic t1"):
+        _admin().create_topics(
+            [NewTopic(f"t{number}", num_partitions=2 if number < 3 else 1999) for number in range(5)]
+        )
+    assert client.requests == [["t0", "t1", "t2"], ["t3"], ["t4"]]
+    assert len(client.described) == 1
+
+
+def test_many_configs_are_changed_by_one_request(client: _Client) -> None:
+    """Those that are refused are told by name, and those that do not change are not asked about."""
+    client.refusal, client.refused = KafkaError(KafkaError.INVALID_CONFIG), {"b"}
+    failed = _admin().alter_configs({"a": {"x": "1"}, "b": {"x": "2"}, "c": {}, "d": {"x": None}})
+    assert list(failed) == ["b"]
+    assert isinstance(failed["b"], ClusterRequestError)
+    assert client.requests == [["a", "b", "d"]]
 
 
 def test_one_broker_that_has_not_heard_of_a_topic_is_not_believed_at_once(client: _Client) -> None:

@@ -109,6 +109,14 @@ def test_two_topics_with_one_id_are_both_set_aside(client: _Client) -> None:
         _admin().topics(["a", "b", "c"])
 
 
+def test_some_names_stand_for_thousands_with_one_id() -> None:
+    """Each topic has the error, which must not grow with their number."""
+    found = topic_ids.unidentified({f"t{number:04}": ONE for number in range(3000)}, "b:9092")
+    assert len(found) == 3000
+    assert "t0000 and t0001 and t0002 and t0003 and t0004 and 2995 more" in str(found["t2999"])
+    assert len(str(found["t2999"])) < 400
+
+
 def test_a_partition_that_is_described_twice_is_an_error(client: _Client) -> None:
     """The last one does not win."""
     client.ids, client.partitions = {"a": ONE}, [0, 1, 1]

@@ -14,7 +14,7 @@ from support.restores.records import load_task
 
 from tandem.backup_avro.errors import DamagedError
 from tandem.backup_avro.record.current import Record, encode
-from tandem.sink.kafka.cluster.admin import LATEST
+from tandem.sink.kafka.cluster.admin_requests import LATEST
 from tandem.sink.transcode import content_hash
 from tandem.sink.transcode.batch import Compression
 from tandem.sink.transcode.implementation_choice import best_bodies

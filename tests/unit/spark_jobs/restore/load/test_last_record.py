@@ -18,7 +18,7 @@ from kafka.record.default_records import DefaultRecordBatch
 
 from tandem.backup_avro.errors import TransientError
 from tandem.backup_avro.record.current import Record, decode_body, encode
-from tandem.sink.kafka.cluster.admin import LATEST
+from tandem.sink.kafka.cluster.admin_requests import LATEST
 from tandem.sink.store import StoreAccess
 from tandem.sink.transcode import content_hash
 from tandem.sink.transcode.batch import Compression

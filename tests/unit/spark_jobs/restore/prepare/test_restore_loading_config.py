@@ -26,11 +26,14 @@ class Cluster:
         assert list(names) == ["t"]
         return {"t": dict(self.config)}
 
-    def set_config(self, topic: str, changes: Mapping[str, str | None]) -> dict[str, str]:
+    def set_configs(self, wanted: Mapping[str, Mapping[str, str | None]]) -> dict[str, dict[str, str]]:
+        if not wanted:
+            return {}
+        [(topic, changes)] = wanted.items()
         assert topic == "t"
         taken = {key: value for key, value in changes.items() if key not in self.fixed}
         self.config = {key: value for key, value in {**self.config, **taken}.items() if value is not None}
-        return dict.fromkeys(changes.keys() - taken.keys(), "no")
+        return {"t": dict.fromkeys(changes.keys() - taken.keys(), "no")}
 
 
 def in_charge() -> None:

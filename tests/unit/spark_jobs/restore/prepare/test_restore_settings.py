@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pytest
+from confluent_kafka.admin import NewTopic
 from support.backups.build_backup import PAIR, Backup, TopicSpec, records
 from support.pipeline.doubles import MemoryStore
 
-from tandem.backup_avro.errors import ConfigError, RefusedError
+from tandem.backup_avro.errors import ConfigError, RefusedError, TandemError
 from tandem.sink.kafka.errors.cluster_errors import ClusterDeniedError, ClusterRequestError
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.restore.plan.options import RestoreOptions, plan_of
@@ -40,9 +41,20 @@ class Admin:
     patience: str | None = "900000"
     may_alter: bool = True
 
-    def create_topic(self, name: str, *, config: Mapping[str, str], only_ask: bool, **_: int) -> None:
-        assert only_ask
-        self._object(name, config)
+    def create_topics(self, topics: Sequence[NewTopic], *, only_ask: bool = False) -> None:
+        assert only_ask or not topics
+        for topic in topics:
+            self._object(topic.topic, topic.config)
+
+    def alter_configs(self, changes: Mapping[str, Settings]) -> dict[str, TandemError]:
+        """Change them one after the other."""
+        failed: dict[str, TandemError] = {}
+        for name, some in changes.items():
+            try:
+                self.alter_config(name, some)
+            except TandemError as error:
+                failed[name] = error
+        return failed
 
     def alter_config(self, name: str, changes: Settings, *, only_ask: bool = False) -> None:
         """Change settings as brokers do: all or none, and who may not is told before all else."""
@@ -167,7 +179,7 @@ def test_without_its_policy_a_topic_gets_no_retention(plan: RestorePlan) -> None
     [topic] = plan.topics
     changes, _ = topic.recorded_changes(1)
     admin = Admin(lambda s: "no" if s.get("cleanup.policy") == "compact" else None, config_={"t": dict(_LOADED)})
-    refused = _target(admin).set_config("t", changes)
+    refused = _target(admin).set_configs({"t": changes})["t"]
     assert refused == {
         "cleanup.policy": "no",
         "retention.bytes": "it was left as it is, because cleanup.policy could not be set",
@@ -176,7 +188,7 @@ def test_without_its_policy_a_topic_gets_no_retention(plan: RestorePlan) -> None
     assert {key: admin.config_["t"][key] for key in refused} == {key: LOADING[key] for key in refused}
     assert "segment.ms" not in admin.config_["t"], "all else was set"
     known = Admin(_policies, config_={"t": dict(_LOADED)})
-    assert _target(known).set_config("t", changes) == {"nonsense": "unknown: nonsense"}
+    assert _target(known).set_configs({"t": changes})["t"] == {"nonsense": "unknown: nonsense"}
     assert (known.config_["t"]["cleanup.policy"], known.config_["t"]["retention.ms"]) == ("compact", "1000")
 
 
@@ -198,7 +210,7 @@ def test_only_the_limits_that_a_cluster_knows_are_set(
     admin = Admin(_policies, limits=limits, config_={"t": {}} if existing else {})
     target, [topic] = _target(admin), plan.topics
     if existing:
-        target.make_ready(topic, _EXISTING, replication_factor=1)
+        target.make_ready([topic], {"t"}, lambda _: 1)
         assert {key for key in admin.config_["t"] if key in LIMITS} == set(limits)
     else:
         target.would_create(topic, replication_factor=1)
@@ -206,7 +218,7 @@ def test_only_the_limits_that_a_cluster_knows_are_set(
         assert LIMITS.keys() & asked.keys() == set(limits)
     assert _ask(admin, plan, RestoreOptions(), existing=existing) == {"t": {"nonsense": "unknown: nonsense"}}
     changes, _ = topic.recorded_changes(1)
-    assert target.set_config("t", changes) == {"nonsense": "unknown: nonsense"}
+    assert target.set_configs({"t": changes})["t"] == {"nonsense": "unknown: nonsense"}
     assert not LIMITS.keys() & admin.config_["t"].keys()
 
 
