@@ -517,8 +517,9 @@ def _run(
         return ()
     context = spark.sparkContext
     done = context.accumulator(0)
-    # All findings are collected on the driver, so their number is limited.
-    tasks = [replace(task, named=min(NAMED, max(_FEWEST, _MOST // len(tasks)))) for task in tasks]
+    # All findings are collected on the driver, so their number is limited. The largest partitions are read first.
+    named = min(NAMED, max(_FEWEST, _MOST // len(tasks)))
+    tasks = [replace(task, named=named) for task in sorted(tasks, key=lambda task: -task.records)]
     with reporting(
         lambda: min(done.value, len(tasks)), None if tell is None else lambda count: tell(count, len(tasks))
     ):

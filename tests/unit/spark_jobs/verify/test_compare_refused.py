@@ -1,4 +1,4 @@
-"""A comparison with what a restore would bring back is refused where the restore is."""
+"""How comparisons begin: refused where a restore is, else the largest partition first."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.backups.build_backup import PAIR, Backup, records
+from support.backups.build_backup import PAIR, Backup, TopicSpec, records
+from support.clusters.here import Here
 
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.signatures import SignatureError, Signer, unseal
@@ -37,3 +38,17 @@ def test_a_forged_generation_is_no_reason_to_compare_an_older_one(
         against_topic(NOTHING, address, PAIR, NOTHING)
     with pytest.raises(SignatureError, match="TDM-P076"):
         against_generation(NOTHING, address, PAIR, [1])
+
+
+def test_the_largest_partitions_are_compared_first(tmp_path: Path) -> None:
+    """The results are in the order of partitions."""
+    store = open_store(tmp_path.as_uri())
+    sizes = [3, 1, 20, 7]
+    items = [one for number, size in enumerate(sizes) for one in records("orders", number, range(size))]
+    for number, instance in ((1, "a"), (2, "b")):
+        Backup.completed(store, items, topics=[TopicSpec("orders", len(sizes))], number=number, instance=instance)
+    here: Any = Here()
+    address = StoreAddress(root=tmp_path.as_uri(), settings=StoreAccess())
+    found = against_generation(here, address, PAIR, [1, 2])
+    assert [one.records for one in found.partitions] == [(size, size) for size in sizes]
+    assert [task.key.partition for task in here.given[0]] == [2, 3, 0, 1]

@@ -139,14 +139,15 @@ def queued(tasks: Sequence[LoadTask], *, rate: float | None, slots: int) -> list
     One Spark task loads a queue, one partition after the other, at an equal share of the rate. So no more loads run at
     once than there are shares, however many executors come later (docs/decisions/0117). `slots`: loads that can run at
     once now. There are more queues than that where one could not send its share. The largest tasks are dealt first, and
-    queues hold about the same number of records; without a rate each task has a queue of its own.
+    queues hold about the same number of records; without a rate each task has a queue of its own, the largest first.
     """
+    largest_first = sorted(tasks, key=lambda task: -task.records)
     if rate is None:
-        return [[task] for task in tasks]
+        return [[task] for task in largest_first]
     count = max(1, min(len(tasks), max(slots, math.ceil(rate / _FASTEST))))
     queues: list[list[LoadTask]] = [[] for _ in range(count)]
     filled = [(0, 0, number) for number in range(count)]
-    for task in sorted(tasks, key=lambda task: -task.records):
+    for task in largest_first:
         records, loads, number = heapq.heappop(filled)
         queues[number].append(replace(task, pace=replace(task.pace, bytes_per_second=rate / count)))
         heapq.heappush(filled, (records + task.records, loads + 1, number))

@@ -118,10 +118,16 @@ def test_a_rate_is_kept_by_any_number_of_executors(sizes: list[int], rate: float
 
 
 def test_what_one_task_can_t_send_is_shared_by_more() -> None:
-    """Two slots do not send 1 GiB a second: cores that come later have shares too. Without a rate nothing is dealt."""
+    """Two slots do not send 1 GiB a second: cores that come later have shares too."""
     tasks = [sized(number, 1) for number in range(40)]
     assert [len(queued(tasks, rate=rate, slots=2)) for rate in (1 << 20, 1 << 30)] == [2, 32]
-    assert queued(tasks, rate=None, slots=2) == [[task] for task in tasks]
+
+
+@pytest.mark.parametrize("rate", [None, 1 << 30])
+def test_the_largest_are_loaded_first(rate: float | None) -> None:
+    """A large partition that begins last is loaded alone when all others are done. Equal ones keep their order."""
+    tasks = [sized(number, records) for number, records in enumerate([1, 7, 0, 50, 7])]
+    assert [[task.number for task in queue] for queue in queued(tasks, rate=rate, slots=5)] == [[3], [1], [4], [0], [2]]
 
 
 def sized(number: int, records: int) -> LoadTask:
