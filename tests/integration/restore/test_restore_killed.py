@@ -35,6 +35,7 @@ from tandem.spark_jobs.restore.check.check_partition import (
     map_tasks,
     stretches,
 )
+from tandem.spark_jobs.restore.check.written_ranges import WrittenRanges
 from tandem.spark_jobs.restore.lease import lease_record, progress_topic
 from tandem.spark_jobs.restore.plan.plan import TopicNaming, transactional_id
 from tandem.spark_jobs.restore.progress import offset_pages
@@ -284,7 +285,7 @@ def test_a_worker_killed_or_stopped_at_any_moment(
     # By the rows of the offset map the same records are found again.
     shared = replace(check_task, shared=True)
     [map_task] = map_tasks([shared], task.store, pair=task.pair, restore=task.restore or "")
-    written = [stretch for number, stretch in stretches(map_task) if number == 0]
+    written = WrittenRanges(stretch for number, stretch in stretches(map_task) if number == 0)
     assert [item.same for item in check_partition(shared, written)] == [True]
     store = task.store.open()
     rows = sorted(offset_pages.read(store, loaded.page, pair=task.pair, restore=task.restore or ""))

@@ -26,7 +26,7 @@ from tandem.spark_jobs.restore import forget_restores, worker_calls
 from tandem.spark_jobs.restore.abandon import put_back
 from tandem.spark_jobs.restore.ambiguous_keys import refuse_ambiguous_keys
 from tandem.spark_jobs.restore.check import check_partition
-from tandem.spark_jobs.restore.check.check_partition import CheckResult, CheckTask, ExpectedRecords, MapTask
+from tandem.spark_jobs.restore.check.check_partition import CheckResult, CheckTask, ExpectedRecords
 from tandem.spark_jobs.restore.groups import restore_groups
 from tandem.spark_jobs.restore.lease.lease_record import OvertakenError
 from tandem.spark_jobs.restore.load import closing, load
@@ -449,7 +449,6 @@ class _RestoreRun:
         return checked
 
     def _read_back(self, loaded: Sequence[LoadResult], targets: Mapping[str, TargetTopic]) -> list[CheckResult]:
-        restore = self._id(targets)
         put = _by_place(loaded)
         alone = {topic.target for topic in self._plan.topics if self._plan.alone(topic)}
         exact = {topic.target for topic in self._plan.topics if topic.offsets.mode is OffsetMode.EXACT}
@@ -473,26 +472,8 @@ class _RestoreRun:
             for written in [put.get((name, number), ())]
             for expected in [tuple(map(_with_fillers, written) if name in exact else written)]
         ]
-        spark = self._context()
-        maps = check_partition.map_tasks(tasks, self._address, pair=self._plan.pair, restore=restore)
-        if not maps:
-            return worker_calls.results_of(
-                spark.parallelize(tasks, len(tasks)).mapPartitions(logged(worker_calls.check_all)).collect()
-            )
-        # One task's rows belong to many checks. Spark shuffles rows and checks by the check's number. The checks are
-        # sent without credentials, since Spark may write shuffled data to disks.
-        bare = [replace(task, cluster=ClusterAddress(props={})) for task in tasks]
-        given: list[MapTask | tuple[int, CheckTask]] = [*maps, *enumerate(bare)]
-        slices = min(len(maps), _SLICES * spark.defaultParallelism)
-        sent = (
-            spark.parallelize(given, slices)
-            .mapPartitions(logged(worker_calls.scatter))
-            .partitionBy(len(tasks), int)
-            .values()
-        )
-        return worker_calls.results_of(
-            sent.mapPartitions(logged(partial(worker_calls.check_shared, self._cluster))).collect()
-        )
+        maps = worker_calls.MapsAddress(self._address, self._plan.pair, self._id(targets))
+        return worker_calls.check_on(self._context(), tasks, self._cluster, maps)
 
     def _leave_record(self, loaded: Sequence[LoadResult], targets: Mapping[str, TargetTopic]) -> None:
         """Put the record of the verified restore beside its offset map. An existing record stays."""
@@ -692,5 +673,3 @@ _MARKER_LAST: Final = (
 
 #: Most writers of a partition that a note names.
 _NAMED: Final = 5
-#: Spark slices per core for many small tasks.
-_SLICES: Final = 4

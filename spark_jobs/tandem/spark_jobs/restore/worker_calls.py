@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tandem.backup_avro.errors import PermanentError, TimedOutError
+from tandem.spark_jobs.reading.object_reader import StoreAddress
 from tandem.spark_jobs.restore.check import check_partition
 from tandem.spark_jobs.restore.check.check_partition import (
     CheckResult,
     CheckTask,
     MapTask,
-    WrittenRange,
 )
+from tandem.spark_jobs.restore.check.written_ranges import WrittenRange, WrittenRanges
 from tandem.spark_jobs.restore.load import load
 from tandem.spark_jobs.restore.load.load import LoadResult
 from tandem.spark_jobs.restore.prepare.wait_cleaned import CleanedPartition
@@ -37,6 +39,14 @@ class _Failed:
     """A task's permanent failure, returned as a result so that Spark does not retry the task."""
 
     error: PermanentError | TimedOutError
+
+
+class MapsAddress(NamedTuple):
+    """Where the offset maps of a restore lie."""
+
+    store: StoreAddress
+    pair: str
+    restore: str
 
 
 def results_of(found: Iterable[object]) -> list:  # type: ignore[type-arg]  # of whatever the tasks return
@@ -137,6 +147,38 @@ def keyless_on(context: SparkContext, cluster: ClusterAddress, partitions: Itera
     return results_of(context.parallelize(tasks, len(tasks)).mapPartitions(logged(count_keyless)).collect())
 
 
+def check_on(
+    context: SparkContext, tasks: Sequence[CheckTask], cluster: ClusterAddress, maps: MapsAddress
+) -> list[CheckResult]:
+    """Return the results of checks by Spark's workers, in the order of `tasks`; the largest begin first.
+
+    Raises the first failure.
+    """
+    order = {(task.target, task.partition): number for number, task in enumerate(tasks)}
+    tasks = sorted(tasks, key=lambda task: task.start - task.end)
+    found = _checked(context, tasks, cluster, maps)
+    return sorted(results_of(found), key=lambda item: order[item.target, item.partition])
+
+
+def _checked(
+    context: SparkContext, tasks: Sequence[CheckTask], cluster: ClusterAddress, of: MapsAddress
+) -> list[CheckResult | _Failed]:
+    maps = check_partition.map_tasks(tasks, of.store, pair=of.pair, restore=of.restore)
+    if not maps:
+        return context.parallelize(tasks, len(tasks)).mapPartitions(logged(check_all)).collect()
+    # One task's rows belong to many checks. Spark shuffles rows and checks by the check's number. The checks are
+    # sent without credentials, since Spark may write shuffled data to disks.
+    bare = [replace(task, cluster=ClusterAddress(props={})) for task in tasks]
+    given: list[MapTask | tuple[int, CheckTask]] = [*maps, *enumerate(bare)]
+    slices = min(len(maps), _SLICES * context.defaultParallelism)
+    sent = context.parallelize(given, slices).mapPartitions(logged(scatter)).partitionBy(len(tasks), int).values()
+    return sent.mapPartitions(logged(partial(check_shared, cluster))).collect()
+
+
+#: Most tasks for each core that read offset maps.
+_SLICES: Final = 4
+
+
 def scatter(
     given: Iterable[MapTask | tuple[int, CheckTask]],
 ) -> Iterator[tuple[int, CheckTask | WrittenRange | _Failed]]:
@@ -157,18 +199,18 @@ def check_shared(
     """Carry out the one check of a partition."""
     tasks: list[CheckTask] = []
     failed: list[_Failed] = []
-    written: list[WrittenRange] = []
+    written = WrittenRanges()
     for item in found:
         if isinstance(item, CheckTask):
             tasks.append(replace(item, cluster=cluster))
         elif isinstance(item, WrittenRange):
-            written.append(item)
+            written.add(item)
         else:
             failed.append(item)
     yield from failed or check_all(tasks, written)
 
 
-def check_all(tasks: Iterable[CheckTask], written: Sequence[WrittenRange] = ()) -> Iterator[CheckResult | _Failed]:
+def check_all(tasks: Iterable[CheckTask], written: Iterable[WrittenRange] = ()) -> Iterator[CheckResult | _Failed]:
     """Carry out checks. `written`: see `check_partition`."""
     for task in tasks:
         try:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from tandem.backup_avro.errors import PermanentError, TimedOutError
 from tandem.backup_avro.record.current import Record, decode_body
@@ -26,6 +26,7 @@ from tandem.sink.transcode.transcoder_result import Segment
 from tandem.spark_jobs.reading.object_reader import StoreAddress
 from tandem.spark_jobs.reading.skipped_ranges import SkippedRanges
 from tandem.spark_jobs.restore.check.other_writers import OtherWriter, OtherWriters
+from tandem.spark_jobs.restore.check.written_ranges import WrittenRange
 from tandem.spark_jobs.restore.progress import offset_pages
 from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
 
@@ -66,14 +67,6 @@ class ExpectedRecords:
     first: int
     last: int
     page: str | None
-
-
-class WrittenRange(NamedTuple):
-    """Target offsets in [base, end) that one task has written: the one at index `owner` in `CheckTask.expected`."""
-
-    base: int
-    end: int
-    owner: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,14 +166,15 @@ def stretches(task: MapTask) -> Iterator[tuple[int, WrittenRange]]:
 
 
 def check_partition(task: CheckTask, written: Iterable[WrittenRange] = ()) -> list[CheckResult]:
-    """Read, count and hash the records of a partition. `written`: the ranges of each task, for a shared partition.
+    """Read, count and hash the records of a partition.
 
+    `written`: the ranges of all tasks in offset order, for a shared partition.
     Raises TargetChangedError, TimedOutError if no progress is made for `stall_seconds`, ClusterAuthenticationError,
     DamagedError.
     """
     began = time.monotonic()
     expected = task.expected or (_NOTHING,)
-    tallies: _Tallies = _Apart(sorted(written), len(expected)) if task.shared else _Together()
+    tallies: _Tallies = _Apart(written, len(expected)) if task.shared else _Together()
     writers = OtherWriters([item.first for item in expected])
     if task.start < task.end:
         with RawFetcher(task.cluster.props, read_committed=task.read_committed) as fetcher:
