@@ -201,9 +201,21 @@ def _read_all(
         )
 
     with reporting(progress, tell):
-        work = partial(_check_all, address, objects, read)
+        work = partial(_check_task, address, objects, read)
         results: list[ObjectResult] = context.parallelize(tasks, len(tasks)).flatMap(logged(work)).collect()
     return results
+
+
+def _check_task(
+    address: StoreAddress,
+    objects: Any,  # noqa: ANN401 - as in `_check_all`
+    read: Any,  # noqa: ANN401 - as above
+    checks: Iterable[ObjectCheck],
+) -> Iterator[ObjectResult]:
+    """Check one task's objects, and return one result for each generation: the driver gets none for each object."""
+    results = list(_check_all(address, objects, read, checks))
+    for generation in sorted({result.generation for result in results}):
+        yield verify_plan.add_results(results, generation)
 
 
 def _check_all(

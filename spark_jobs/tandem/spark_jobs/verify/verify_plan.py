@@ -67,13 +67,34 @@ class ObjectCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectResult:
-    """The result of reading one object. Figures count the records that could be read, even if there are findings."""
+    """The result of reading objects of a generation. Figures count the records that could be read, despite findings."""
 
     generation: int
+    objects: int = 1
     bytes: int = 0
     records: int = 0
     tombstones: int = 0
     findings: tuple[VerifyFinding, ...] = ()
+
+
+def add_results(results: Iterable[ObjectResult], generation: int) -> ObjectResult:
+    """Return the results of a generation's objects as one, with all findings in their order."""
+    objects = size = records = tombstones = 0
+    findings: list[VerifyFinding] = []
+    for result in (result for result in results if result.generation == generation):
+        objects += result.objects
+        size += result.bytes
+        records += result.records
+        tombstones += result.tombstones
+        findings += result.findings
+    return ObjectResult(
+        generation=generation,
+        objects=objects,
+        bytes=size,
+        records=records,
+        tombstones=tombstones,
+        findings=tuple(findings),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -403,7 +424,7 @@ def summarize(
     `listed` are the objects in the store (key to bytes), `entries` are the findings of its chain. Replaced objects may
     still exist or may already be deleted.
     """
-    mine = [result for result in results if result.generation == state.number]
+    total = add_results(results, state.number)
     replaced = {key: size for key, size in listed.items() if key in state.replaced}
     orphans = {key: size for key, size in listed.items() if key not in state.objects and key not in state.replaced}
     summary = GenerationResult(
@@ -411,10 +432,10 @@ def summarize(
         instance=state.instance,
         state=state_name(state),
         seq=state.seq,
-        objects=len(mine),
-        bytes=sum(result.bytes for result in mine),
-        records=sum(result.records for result in mine),
-        tombstones=sum(result.tombstones for result in mine),
+        objects=total.objects,
+        bytes=total.bytes,
+        records=total.records,
+        tombstones=total.tombstones,
         partitions=len(state.positions),
         incomplete=tuple(sorted(state.name_of(key) for key in state.positions if not state.read_through(key))),
         tainted=tuple(sorted(state.name_of(key) for key in state.taints)),
@@ -423,4 +444,4 @@ def summarize(
         orphans=tuple(sorted(orphans)),
         orphans_bytes=sum(orphans.values()),
     )
-    return summary, [*entries, *(finding for result in mine for finding in result.findings)]
+    return summary, [*entries, *total.findings]

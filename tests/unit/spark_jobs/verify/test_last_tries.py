@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from pyspark import TaskContext
 from support.backups.build_backup import PAIR, Backup, TopicSpec, records
+from support.clusters.here import Here
 from support.pipeline.doubles import MemoryStore
 
 from tandem.backup_avro.errors import RefusedError, TandemError, TimedOutError
@@ -63,6 +65,21 @@ def test_an_object_that_is_not_given_keeps_no_other_from_being_looked_at(
     bad.add(checks[12].item.key)
     with pytest.raises(type(error)):
         checked(store, checks)
+
+
+def test_the_driver_gets_one_result_of_a_task_for_each_generation() -> None:
+    """The objects of two generations alternate, as those of a sample do. All findings are there, in their order."""
+    store, checks = stored(40)
+    gone = [check.item.key for check in checks[5:20]]
+    store.delete(gone)
+    mixed = [one for check in checks for one in (check, replace(check, generation=2))]
+    here: Any = Here()
+    address = cast("Any", SimpleNamespace(open=lambda: store))
+    found = verify_objects._read_all(here, address, mixed, None)
+    assert [len(tasks) for tasks in here.given] == [1]
+    assert here.results == [2]
+    assert [(one.generation, one.objects, one.records) for one in found] == [(1, 40, 25), (2, 40, 25)]
+    assert [[finding.where for finding in one.findings] for one in found] == [gone, gone]
 
 
 @pytest.mark.parametrize(
