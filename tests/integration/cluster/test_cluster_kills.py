@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 from support.backups.build_backup import PAIR, Backup, TopicSpec, records
 from support.backups.wide_backup import PARTITIONS, wide_backup
 from support.backups.witness import place_of, stored
-from support.clusters.standalone_spark import BY_KEY, StandaloneSpark
+from support.clusters.standalone_spark import BY_KEY, SparkWorker, StandaloneSpark
 from support.restores.cases import read_all, rows_of
 from support.restores.grown_topic import PARTITIONS as GROWN
 from support.restores.grown_topic import assert_merged, grown_topic
@@ -20,15 +23,15 @@ from tandem.sink.store.chain.chain_reader import ChainReader
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
-#: What makes tasks wait after they have stored something, and say so in the folder of their executor, so that they can
+#: What makes tasks wait after they have done something, and say so in the folder of their executor, so that they can
 #: be hit. It travels with them by value.
-SLOW_SWEEP = """
+SLOW = """
 import pathlib, time
-from tandem.spark_jobs.retention import {module}
+from tandem.spark_jobs.{package} import {module}
 work = {module}.{name}
 def slow(*given):
     for found in work(*given):
-        pathlib.Path("stored").touch()
+        pathlib.Path("done").touch()
         time.sleep(5)
         yield found
 {module}.{name} = slow
@@ -86,14 +89,13 @@ def test_a_sweep_loses_a_worker(standalone: StandaloneSpark, tmp_path: Path, key
     backup.complete()
     before = objects(store)
     earlier = set(standalone.workers[1].executors())
-    slow = SLOW_SWEEP.format(module="sweep_by_key" if keyed else "sweep", name="rewrite" if keyed else "_sweep_all")
+    module, name = ("sweep_by_key", "rewrite") if keyed else ("sweep", "_sweep_all")
+    slow = SLOW.format(package="retention", module=module, name=name)
     sweep = ("retention", "--execute", "--horizon", "0s", "--min-gain", "0", "-o", "json")
     places = ("--root", tmp_path.as_uri(), "--pair", PAIR)
     with standalone.begun(*sweep, *places, prelude=BY_KEY * keyed + slow) as command:
         lost = standalone.workers[1]
-        command.wait(
-            "stores there", lambda: any((folder / "stored").exists() for folder in set(lost.executors()) - earlier)
-        )
+        command.wait("stores there", partial(has_done, lost, earlier))
         lost.kill()
         command.answer()
     lost.start()
@@ -102,6 +104,36 @@ def test_a_sweep_loses_a_worker(standalone: StandaloneSpark, tmp_path: Path, key
     assert found == sorted((item.topic, item.partition, item.offset) for item in newest)
     state = ChainReader(store, PAIR).load(1)
     assert any(key not in before and key not in state.objects for key in objects(store)), "no task was lost"
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_a_comparison_loses_a_worker(standalone: StandaloneSpark, tmp_path: Path, keyed: bool) -> None:
+    """What its executor had found, or sent on, is found again: each difference is counted once, and none is missed."""
+    items = [item for number in range(PARTITIONS) for item in records("orders", number, range(400), keys=50 + number)]
+    other = [replace(item, value=b"other") if item.offset == 390 else item for item in items]
+    for number, found in ((1, items), (2, other)):
+        topics = [TopicSpec("orders", PARTITIONS)]
+        store = open_store(tmp_path.as_uri())
+        Backup.completed(store, found, topics=topics, number=number, instance="ab"[number - 1], block_records=50)
+    module, name = ("compare_by_key", "judge") if keyed else ("compare_keys", "_compare_generations")
+    slow = SLOW.format(package="verify", module=module, name=name)
+    compare = ("verify", "--against-generation", "1,2", "-o", "json", "--root", tmp_path.as_uri(), "--pair", PAIR)
+    lost = standalone.workers[1]
+    earlier = set(lost.executors())
+    with standalone.begun(*compare, prelude=BY_KEY * keyed + slow) as command:
+        command.wait("compares there", partial(has_done, lost, earlier))
+        lost.kill()
+        report = command.answer(code=3)
+    lost.start()
+    assert report["counts"] == {"different": PARTITIONS}
+    assert [item["error"] for item in report["partitions"]] == [None] * PARTITIONS
+    assert [item["records"] for item in report["partitions"]] == [[400, 400]] * PARTITIONS
+    assert [item["keys"] for item in report["partitions"]] == [50 + number for number in range(PARTITIONS)]
+
+
+def has_done(worker: SparkWorker, earlier: Collection[Path]) -> bool:
+    """Return whether a task of a command has done something on a worker that had these executors before."""
+    return any((folder / "done").exists() for folder in worker.executors() if folder not in earlier)
 
 
 def objects(store: ObjectStore) -> set[str]:

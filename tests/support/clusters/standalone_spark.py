@@ -178,12 +178,12 @@ class RunningCommand:
             assert time.monotonic() < deadline, f"not within {_WAIT_S} s: {what}: {self.log}"
             time.sleep(0.05)
 
-    def answer(self) -> dict[str, Any]:
-        """Return what it tells programs in the end."""
+    def answer(self, *, code: int = 0) -> dict[str, Any]:
+        """Return what it tells programs in the end, when it exits with this code."""
         assert self.process.stdout is not None
         text = self.process.stdout.read()
         self._reading.join(_WAIT_S)
-        assert self.process.wait(_WAIT_S) == 0, self.log
+        assert self.process.wait(_WAIT_S) == code, self.log
         found: dict[str, Any] = json.loads(text)
         return found
 
@@ -288,13 +288,14 @@ class StandaloneSpark:
             process.wait()
 
     def _start(self, code: str, *arguments: str, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
+        places = os.pathsep.join(filter(None, (str(_TESTS), os.environ.get("PYTHONPATH"))))
         return subprocess.Popen(
             [sys.executable, "-c", code, *arguments],
             stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env=_spark_environment(self.conf) | {"PYTHONPATH": str(_TESTS)},
+            env=_spark_environment(self.conf) | {"PYTHONPATH": places},
             cwd=self.folder,
             start_new_session=True,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any
 
@@ -47,24 +47,27 @@ def test_a_check_holds_few_bytes_for_each_record(monkeypatch: pytest.MonkeyPatch
     """A repartition without strays: neighbouring records went into different partitions, each is a range of its own."""
     count = 200_000
 
-    def consumed(_: CheckTask, written: Iterable[WrittenRange]) -> list[int]:
+    def consumed(_: CheckTask, written: Iterable[WrittenRange]) -> list[Any]:
         return [sum(1 for _ in written)]
 
     monkeypatch.setattr(check_partition, "check_partition", consumed)
     task = _task(0, count, shared=True)
-    found = chain([task], (WrittenRange(offset, offset + 1, offset % 3) for offset in reversed(range(count))))
+    found: Iterator[Any] = chain(
+        [task], (WrittenRange(offset, offset + 1, offset % 3) for offset in reversed(range(count)))
+    )
     tracemalloc.start()
     try:
-        assert list(worker_calls.check_shared(task.cluster, found)) == [count]
+        ranges: list[Any] = list(worker_calls.check_shared(task.cluster, found))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
+    assert ranges == [count]
     assert peak < 75 * count
 
 
 def test_the_largest_are_checked_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """The results have the order of the tasks."""
-    tasks = [_task(number, end) for number, end in enumerate([5, 1, 9, 5])]
+    tasks: list[Any] = [_task(number, end) for number, end in enumerate([5, 1, 9, 5])]
     monkeypatch.setattr(check_partition, "check_partition", lambda task, _: [task])  # a task stands for its result
     here: Any = Here()
     maps = worker_calls.MapsAddress(store=NOTHING, pair="p", restore="r")
