@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.backups.build_backup import Backup, TopicSpec
 from support.backups.sweeping import Opened, sweep_here
+from support.examples import examples
 from support.pipeline.doubles import MemoryStore
 
 from tandem.backup_avro.chain.entries import PartitionKey
@@ -108,7 +109,7 @@ def by_strategy(tasks: Sequence[SweepTask], most_in_memory: int) -> list[SweepTa
 
 @pytest.mark.parametrize("hash_bits", [1, 8, 64])
 @pytest.mark.parametrize("most_in_memory", [0, 1_000_000])
-@settings(max_examples=120)
+@examples(120)
 @given(COMMITS)
 def test_what_goes_is_what_an_oracle_says(hash_bits: int, most_in_memory: int, commits: Commits) -> None:
     """Null keys stay, ties are ruled by the offset, and keys whose hashes are equal are told apart."""
@@ -125,7 +126,7 @@ def test_what_goes_is_what_an_oracle_says(hash_bits: int, most_in_memory: int, c
                 assert kept_offsets(store, task, swept) == kept
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(COMMITS)
 def test_both_strategies_measure_the_same(commits: Commits) -> None:
     """The objects that are worth it too."""
