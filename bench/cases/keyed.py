@@ -197,8 +197,9 @@ def _merge(case: _Case, shuffle: Shuffle | None) -> None:
         shape=RecordChanges(partitioner=Partitioner.MURMUR2),
         store=case.address,
     )
-    times = ShuffleStage(partitions=_MERGED, work=_read_times)
-    plan = MergePlan.of(topic, shuffle(topic, (times, ShuffleStage(partitions=1, work=_passed_on))))
+    times = ShuffleStage(partitions=_MERGED, work=_read_times, own_part=MergeTopic.of_sources)
+    passed_on = ShuffleStage(partitions=1, work=_passed_on, own_part=lambda *_: None)
+    plan = MergePlan.of(topic, shuffle(topic, (times, passed_on)))
     refuse_ambiguous_keys(topic, plan, shuffle=shuffle)
     tasks = [
         replace(_load_task(case, source, topic.shape), merged_into=number)
@@ -218,11 +219,11 @@ def _merge(case: _Case, shuffle: Shuffle | None) -> None:
         raise RuntimeError(f"{[result.records for result in found]} records, not {case.records}")
 
 
-def _read_times(topic: MergeTopic, number: int, _: Iterator[Any]) -> Iterator[Message]:
-    yield 0, MergeSource(topic=topic, source=topic.sources[number]).times()
+def _read_times(topic: MergeTopic, _number: int, _: Iterator[Any]) -> Iterator[Message]:
+    yield 0, MergeSource(topic=topic, source=topic.sources[0]).times()
 
 
-def _passed_on(_: MergeTopic, number: int, messages: Iterator[Any]) -> Iterator[Message]:
+def _passed_on(_: None, number: int, messages: Iterator[Any]) -> Iterator[Message]:
     for message in messages:
         yield number, message
 

@@ -105,8 +105,8 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="keyed comparison: what a log has beyond the cut is read with what is below it",
         file=_COMPARE,
-        old="ShuffleStage(partitions=shared.buckets.count + len(shared.beyond), work=join)",
-        new="ShuffleStage(partitions=shared.buckets.count, work=join)",
+        old="partitions=shared.buckets.count + len(beyond), work=join",
+        new="partitions=shared.buckets.count, work=join",
     ),
     Mistake(
         name="comparison: another key at the same offset hides an older record of it",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import chain, groupby, islice
 from typing import Any, Final, NamedTuple
@@ -41,16 +41,26 @@ class AmbiguousRecords(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _KeySearch:
-    """What the stages know. A bucket has the number `hash * slices + slice`; slices but the first begin at `begins`."""
+    """What the stages know. A bucket has the number `hash * slices + slice`; slices but the first begin at `begins`.
+
+    A task gets its own part: of a source, the topic with that one alone; of a bucket, where its slice begins and ends.
+    """
 
     topic: MergeTopic
     ordered: frozenset[int]
     begins: tuple[int, ...]
+    slices: int
     buckets: int
 
-    @property
-    def slices(self) -> int:
-        return len(self.begins) + 1
+    def of_source(self, number: int) -> _KeySearch:
+        """Return the part of a task that reads a source."""
+        return replace(self, topic=self.topic.of_sources(number))
+
+    def of_bucket(self, number: int) -> _KeySearch:
+        """Return the part of a task that compares the records of a bucket."""
+        slice_ = number % self.slices
+        begins = self.begins[max(slice_ - 1, 0) : slice_ + 1]
+        return replace(self, topic=self.topic.of_sources(), ordered=frozenset(), begins=begins)
 
 
 def refuse_ambiguous_keys(topic: MergeTopic, plan: MergePlan, *, shuffle: Shuffle) -> None:
@@ -60,11 +70,12 @@ def refuse_ambiguous_keys(topic: MergeTopic, plan: MergePlan, *, shuffle: Shuffl
         topic=topic,
         ordered=plan.ordered,
         begins=begins,
+        slices=len(begins) + 1,
         buckets=-(-plan.records // (topic.limits.bucket_records * (len(begins) + 1))) or 1,
     )
     stages = (
-        ShuffleStage(partitions=len(topic.sources), work=send_keys),
-        ShuffleStage(partitions=search.buckets * search.slices, work=find_ambiguous),
+        ShuffleStage(partitions=len(topic.sources), work=send_keys, own_part=_KeySearch.of_source),
+        ShuffleStage(partitions=search.buckets * search.slices, work=find_ambiguous, own_part=_KeySearch.of_bucket),
     )
     found: list[AmbiguousRecords] = shuffle(search, stages)
     count = sum(item.records for item in found)
@@ -86,9 +97,9 @@ def plan_small_merge(topic: MergeTopic) -> MergePlan:
     return plan
 
 
-def send_keys(search: _KeySearch, number: int, _: Iterator[Any]) -> Iterator[Message]:
+def send_keys(search: _KeySearch, _number: int, _: Iterator[Any]) -> Iterator[Message]:
     """Read a source partition, and send a row for each record with a key to all buckets in which it may lie."""
-    source = search.topic.sources[number]
+    [source] = search.topic.sources
     reader = MergeSource(topic=search.topic, source=source)
     found = (
         (blake2b(record.key, digest_size=16).digest(), low, high, record.offset)
@@ -132,7 +143,7 @@ def find_ambiguous(search: _KeySearch, number: int, messages: Iterator[Any]) -> 
     for key, records in groupby(chain.from_iterable(pieces), key=lambda row: row[:2]):
         for record, other in _overlaps(records):
             # An overlap is counted in the slice in which it begins.
-            if bisect_right(search.begins, record[2]) == number % search.slices:
+            if bisect_right(search.begins, record[2]) == min(number % search.slices, 1):
                 count += 1
                 if len(named) < _NAMED:
                     places = " and ".join(f"{search.topic.topic}-{row[5]} offset {row[4]}" for row in (other, record))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -100,6 +100,10 @@ class MergeTopic:
             latest=LATEST if plan.read_by is None else plan.read_by + _CLOCKS_DIFFER_MS,
             with_key=takes_keys_only(topic),
         )
+
+    def of_sources(self, *numbers: int) -> MergeTopic:
+        """Return the topic with the sources that have these numbers alone."""
+        return replace(self, sources=tuple(self.sources[number] for number in numbers))
 
     @property
     def small(self) -> bool:

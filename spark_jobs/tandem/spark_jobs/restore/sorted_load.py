@@ -45,16 +45,25 @@ _UNIT_BYTES: Final = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SortedLoad:
-    """What the stages know. Slice s of target partition t is the stage's partition `t * slices + s`."""
+    """What the stages know. Slice s of target partition t is the stage's partition `t * slices + s`.
+
+    A task gets its own part: of a source, the topic with that one alone; of a slice, the task of its target.
+    """
 
     topic: MergeTopic
     plan: MergePlan
+    slices: int
     tasks: Mapping[int, LoadTask]
     load: Load
 
-    @property
-    def slices(self) -> int:
-        return len(self.plan.cuts) + 1
+    def of_source(self, number: int) -> _SortedLoad:
+        """Return the part of a task that reads a source."""
+        return replace(self, topic=self.topic.of_sources(number), tasks={})
+
+    def of_slice(self, number: int) -> _SortedLoad:
+        """Return the part of a task that loads a slice."""
+        target = number // self.slices
+        return replace(self, topic=self.topic.of_sources(), plan=MergePlan(), tasks={target: self.tasks[target]})
 
 
 def load_sorted(
@@ -67,7 +76,11 @@ def load_sorted(
     RefusedError if records would lie on disks in the clear, and DamagedError if records are missing in the end.
     """
     shared = _SortedLoad(
-        topic=topic, plan=plan, tasks={task.number: task for queue in queues for task in queue}, load=calls.load
+        topic=topic,
+        plan=plan,
+        slices=len(plan.cuts) + 1,
+        tasks={task.number: task for queue in queues for task in queue},
+        load=calls.load,
     )
     done: dict[int, LoadResult] = {}
 
@@ -80,8 +93,8 @@ def load_sorted(
     numbers = [[task.number for task in some if task is not None] for some in zip_longest(*queues)]
     order = [[number * shared.slices + at for number in some] for at in range(shared.slices) for some in numbers]
     stages = (
-        ShuffleStage(partitions=len(topic.sources), work=send_records),
-        ShuffleStage(partitions=topic.count * shared.slices, work=load_slice),
+        ShuffleStage(partitions=len(topic.sources), work=send_records, own_part=_SortedLoad.of_source),
+        ShuffleStage(partitions=topic.count * shared.slices, work=load_slice, own_part=_SortedLoad.of_slice),
     )
     shuffle(shared, stages, Waves(partitions=order, ended=ended))
     refuse_unless_whole(topic, plan, done.values())
@@ -90,8 +103,12 @@ def load_sorted(
 
 def load_small(topic: MergeTopic, plan: MergePlan, task: LoadTask, load: Load) -> Iterator[Any]:
     """Load one target partition of a small topic, which is one slice; all source partitions are read for it here."""
-    shared = _SortedLoad(topic=topic, plan=plan, tasks={task.number: task}, load=load)
-    sent = (message for number in range(len(topic.sources)) for message in send_records(shared, number, iter(())))
+    shared = _SortedLoad(topic=topic, plan=plan, slices=len(plan.cuts) + 1, tasks={task.number: task}, load=load)
+    sent = (
+        message
+        for number in range(len(topic.sources))
+        for message in send_records(shared.of_source(number), number, iter(()))
+    )
     mine = (records for to, records in sent if to == task.number)
     return (result for _, result in load_slice(shared, task.number, mine))
 
@@ -121,9 +138,9 @@ def as_one(results: Sequence[LoadResult]) -> LoadResult:
 _SUMS: Final = ("tombstones", "null_keys", "left_out", "resumed")
 
 
-def send_records(shared: _SortedLoad, number: int, _: Iterator[Any]) -> Iterator[Message]:
+def send_records(shared: _SortedLoad, _number: int, _: Iterator[Any]) -> Iterator[Message]:
     """Read a source partition, and send its records to the slices of their target partitions."""
-    source = shared.topic.sources[number]
+    [source] = shared.topic.sources
     waiting: dict[int, _Packing] = {}
     size = slice_ = 0
     reader = MergeSource(topic=shared.topic, source=source)

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -61,15 +61,33 @@ class OpensStore(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyedSweep:
-    """What all stages know: the partitions to sweep, their ranges, and the number of buckets."""
+    """What the stages know: the partitions to sweep and their ranges, by number, and the number of buckets.
+
+    A task gets its own part: of a range, the partition with the pieces of the range alone.
+    """
 
     store: OpensStore
-    tasks: tuple[SweepTask, ...]
-    ranges: tuple[PieceRange, ...]
+    tasks: Mapping[int, SweepTask]
+    ranges: Mapping[int, PieceRange]
     hash: KeyedHash
     buckets: int
     limits: KeyedLimits
     write: bool
+
+    def of_range(self, number: int) -> KeyedSweep:
+        """Return the part of a task that reads a range."""
+        which = self.ranges[number]
+        task = self.tasks[which.place]
+        cut = replace(task, pieces=task.pieces[which.first : which.end])
+        return replace(self, tasks={which.place: cut}, ranges={number: which})
+
+    def of_bucket(self, _: int) -> KeyedSweep:
+        """Return the part of a task that judges keys."""
+        return replace(self, tasks={}, ranges={})
+
+    def of_place(self, place: int) -> KeyedSweep:
+        """Return the part of a task that rewrites a partition."""
+        return replace(self, tasks={place: self.tasks[place]}, ranges={})
 
 
 class _Failed(NamedTuple):
@@ -112,17 +130,17 @@ def sweep_by_key(
     pieces = [task.pieces for task in tasks]
     shared = KeyedSweep(
         store=store,
-        tasks=tuple(tasks),
-        ranges=piece_ranges(pieces, limits),
+        tasks=dict(enumerate(tasks)),
+        ranges=dict(enumerate(piece_ranges(pieces, limits))),
         hash=KeyedHash(bits=limits.hash_bits),
         buckets=Buckets.of([list(chain.from_iterable(pieces))], limits, parallelism=parallelism).count,
         limits=limits,
         write=write,
     )
     stages = (
-        ShuffleStage(partitions=len(shared.ranges), work=send_keys),
-        ShuffleStage(partitions=shared.buckets, work=judge_keys),
-        ShuffleStage(partitions=len(tasks), work=rewrite),
+        ShuffleStage(partitions=len(shared.ranges), work=send_keys, own_part=KeyedSweep.of_range),
+        ShuffleStage(partitions=shared.buckets, work=judge_keys, own_part=KeyedSweep.of_bucket),
+        ShuffleStage(partitions=len(tasks), work=rewrite, own_part=KeyedSweep.of_place),
     )
     try:
         return shuffle(shared, stages)
@@ -139,8 +157,8 @@ def send_keys(shared: KeyedSweep, number: int, _: Iterator[Any]) -> Iterator[Mes
     task, back = shared.tasks[which.place], which.place % shared.buckets
     try:
         source = SweepSource(shared.store.open(), task)
-        for index in range(which.first, which.end):
-            piece = _PieceFold(shared, which.place, index)
+        for index, read in enumerate(task.pieces, which.first):
+            piece = _PieceFold(shared, which.place, index, read)
             for newest in piece.folded(source):
                 for bucket, dealt in shared.hash.deal(newest, shared.buckets):
                     yield bucket, dealt.packed()
@@ -190,12 +208,12 @@ def _failed(task: SweepTask, error: TandemError) -> Swept:
 class _PieceFold:
     """Reads a piece, oldest record first, and folds it to the newest record of each key."""
 
-    def __init__(self, shared: KeyedSweep, place: int, index: int) -> None:
+    def __init__(self, shared: KeyedSweep, place: int, index: int, piece: SweepPiece) -> None:
         self._shared = shared
         self._place = place
         self._index = index
         self._task = shared.tasks[place]
-        self._piece: SweepPiece = self._task.pieces[index]
+        self._piece = piece
         self._counts = array("I")
         self._size = 0
         self._lost: list[Rows] = []

@@ -4,20 +4,26 @@ Each stage runs once for each of its partitions. It gets the messages that the s
 and yields messages, each with the number of the partition of the next stage that it is for. Messages are few and large
 (packed rows), so that neither Spark's JVM nor Python handles single records. On Spark every hop between two stages is a
 shuffle: messages lie on the executors' disks, encrypted by `spark.io.encryption`, and not in the driver.
+
+Of what the stages know, each partition gets its own part alone, packed, whatever the others work on: the first stage
+with its task, the later ones through the shuffle, ahead of the messages.
 """
 
 from __future__ import annotations
 
+import pickle
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from tandem.spark_jobs.spark.session import require_encrypted_disks
 from tandem.spark_jobs.spark.worker_log import logged
 
 if TYPE_CHECKING:
     from pyspark.core.context import SparkContext
+    from pyspark.core.rdd import RDD
 
 Message = tuple[int, Any]
 """The partition of the next stage, and what is sent there."""
@@ -25,17 +31,22 @@ Message = tuple[int, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShuffleStage:
-    """One stage: `work(shared, partition, messages)` yields messages. The first stage gets no messages."""
+    """One stage: `work(own, partition, messages)` yields messages. The first stage gets no messages.
+
+    `own_part(shared, partition)` is what `work` gets of what the stages share. It is pickled for each partition, so its
+    size must not depend on what the others have to do.
+    """
 
     partitions: int
     work: Callable[[Any, int, Iterator[Any]], Iterator[Message]]
+    own_part: Callable[[Any, int], Any]
 
 
 class Shuffle(Protocol):
     """Runs stages, and returns what the last one sends, without the numbers."""
 
     def __call__(self, shared: Any, stages: Sequence[ShuffleStage], waves: Waves | None = None) -> list[Any]:  # noqa: ANN401 (whatever the stages share)
-        """Run all stages; `shared` is handed to each of them, and should be small.
+        """Run all stages; each partition gets its own part of `shared`.
 
         With `waves` the last stage runs wave by wave, and nothing is returned.
         """
@@ -59,11 +70,14 @@ def shuffle_here(shared: Any, stages: Sequence[ShuffleStage], waves: Waves | Non
         received, sent = sent, {}
         if waves is not None and stage is stages[-1]:
             for wave in waves.partitions:
-                found = [stage.work(shared, number, iter(received.pop(number, ()))) for number in wave]
+                found = [
+                    stage.work(stage.own_part(shared, number), number, iter(received.pop(number, ())))
+                    for number in wave
+                ]
                 waves.ended([message for messages in found for _, message in messages])
             return []
         for number in range(stage.partitions):
-            for to, message in stage.work(shared, number, iter(received.pop(number, ()))):
+            for to, message in stage.work(stage.own_part(shared, number), number, iter(received.pop(number, ()))):
                 sent.setdefault(to, []).append(message)
     return [message for messages in sent.values() for message in messages]
 
@@ -73,26 +87,53 @@ def shuffle_on(context: SparkContext) -> Shuffle:
 
     def run(shared: Any, stages: Sequence[ShuffleStage], waves: Waves | None = None) -> list[Any]:  # noqa: ANN401 (as above)
         require_encrypted_disks(dict(context.getConf().getAll()))
-        value = context.broadcast(shared)
-        try:
-            first, *others = stages
-            sent = context.parallelize(range(first.partitions), first.partitions).mapPartitionsWithIndex(
-                logged(partial(_begin, value, first.work))
-            )
-            for stage in others:
-                sent = sent.partitionBy(stage.partitions, _itself).mapPartitionsWithIndex(
-                    logged(partial(_go_on, value, stage.work))
-                )
-            if waves is None:
-                return [message for _, message in sent.collect()]
-            for wave in waves.partitions:
-                # What was sent to the last stage was sent by the first of these jobs, and stays on the executors.
-                waves.ended([message for _, message in context.runJob(sent, _as_they_are, wave)])
-            return []
-        finally:
-            value.unpersist()
+        first, *others = stages
+        parts = [_packed(first.own_part(shared, number)) for number in range(first.partitions)]
+        sent = context.parallelize(parts, len(parts)).mapPartitionsWithIndex(logged(partial(_begin, first.work)))
+        for stage in others:
+            # Both sides have one partitioner, so Spark joins them partition by partition, in this order.
+            own = _own_parts(context, shared, stage).partitionBy(stage.partitions, _itself)
+            joined = own.union(sent.partitionBy(stage.partitions, _itself))
+            sent = joined.mapPartitionsWithIndex(logged(partial(_go_on, stage.work)))
+        if waves is None:
+            return [message for _, message in sent.collect()]
+        for wave in waves.partitions:
+            # What was sent to the last stage was sent by the first of these jobs, and stays on the executors.
+            waves.ended([message for _, message in context.runJob(sent, _as_they_are, wave)])
+        return []
 
     return run
+
+
+#: Most bytes of one piece of a packed part, and about the bytes of pieces that one task sends on: Spark limits tasks.
+_PIECE: Final = 1 << 20
+
+
+class _OwnPiece(NamedTuple):
+    """A piece, from byte `at` on, of the packed part of a partition, which has `size` bytes."""
+
+    at: int
+    size: int
+    data: bytes
+
+
+def _packed(part: Any) -> bytes:  # noqa: ANN401 (whatever a stage needs)
+    return zlib.compress(pickle.dumps(part, pickle.HIGHEST_PROTOCOL), 1)
+
+
+def _unpacked(packed: bytes) -> Any:  # noqa: ANN401 (as above)
+    return pickle.loads(zlib.decompress(packed))  # noqa: S301 (the driver has packed it)
+
+
+def _own_parts(context: SparkContext, shared: Any, stage: ShuffleStage) -> RDD[tuple[int, _OwnPiece]]:  # noqa: ANN401 (as above)
+    pieces: list[tuple[int, _OwnPiece]] = []
+    total = 0
+    for number in range(stage.partitions):
+        packed = _packed(stage.own_part(shared, number))
+        total += len(packed)
+        begins = range(0, len(packed), _PIECE)
+        pieces += [(number, _OwnPiece(at, len(packed), packed[at : at + _PIECE])) for at in begins]
+    return context.parallelize(pieces, min(len(pieces), max(context.defaultParallelism, total // _PIECE)))
 
 
 def _as_they_are(messages: Iterable[Message]) -> Iterable[Message]:
@@ -103,14 +144,20 @@ def _itself(number: int) -> int:
     return number
 
 
-def _begin(value: Any, work: Callable[..., Iterator[Message]], number: int, _: Iterable[Any]) -> Iterator[Message]:  # noqa: ANN401 (a broadcast)
-    return work(value.value, number, iter(()))
+def _begin(work: Callable[..., Iterator[Message]], number: int, parts: Iterable[bytes]) -> Iterator[Message]:
+    [packed] = parts
+    return work(_unpacked(packed), number, iter(()))
 
 
 def _go_on(
-    value: Any,  # noqa: ANN401 (a broadcast)
-    work: Callable[..., Iterator[Message]],
-    number: int,
-    messages: Iterable[Message],
+    work: Callable[..., Iterator[Message]], number: int, given: Iterator[tuple[int, _OwnPiece | Any]]
 ) -> Iterator[Message]:
-    return work(value.value, number, (message for _, message in messages))
+    packed: dict[int, bytes] = {}
+    left = 1
+    while left:
+        _, piece = next(given)
+        assert isinstance(piece, _OwnPiece), "the messages came ahead of a partition's own part"
+        left = piece.size if not packed else left
+        left -= len(piece.data)
+        packed[piece.at] = piece.data
+    return work(_unpacked(b"".join(data for _, data in sorted(packed.items()))), number, (one for _, one in given))

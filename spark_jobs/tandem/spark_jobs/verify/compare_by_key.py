@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -98,14 +98,17 @@ class CompareRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyedComparison:
-    """What all stages know: the partitions to compare, their ranges below and beyond the cut, and their buckets.
+    """What the stages know: the partitions to compare, their ranges below and beyond the cut, and their buckets.
 
-    `began` is a time of the store's clock (ms).
+    All are by number; the ranges beyond the cut have the numbers after those below it. `numbers` are those of all
+    ranges of a partition. `began` is a time of the store's clock (ms). A task gets its own part: of a range, the
+    partition with the slices of the range alone; to judge, the partition without slices.
     """
 
-    tasks: tuple[CompareTask, ...]
-    below: tuple[CompareRange, ...]
-    beyond: tuple[CompareRange, ...]
+    tasks: Mapping[int, CompareTask]
+    below: Mapping[int, CompareRange]
+    beyond: Mapping[int, CompareRange]
+    numbers: Mapping[int, frozenset[int]]
     buckets: Buckets
     hash: KeyedHash
     limits: KeyedLimits
@@ -125,9 +128,35 @@ class KeyedComparison:
             task, LiveFacts(start=seen.start, short=seen.short, behind=behind, now=seen.now, seconds=seconds)
         )
 
-    def ranges_of(self, place: int) -> set[int]:
-        """Return the numbers of all ranges of a task, those beyond the cut after those below it."""
-        return {number for number, one in enumerate((*self.below, *self.beyond)) if one.place == place}
+    def ranges_of(self, place: int) -> frozenset[int]:
+        """Return the numbers of all ranges of a task."""
+        return self.numbers[place]
+
+    def of_range(self, number: int) -> KeyedComparison:
+        """Return the part of a task that reads a range below the cut."""
+        which = self.below[number]
+        return replace(self._part(which), below={number: which})
+
+    def of_join(self, number: int) -> KeyedComparison:
+        """Return the part of a task that joins a bucket, or reads a range beyond the cut."""
+        if number < self.buckets.count:
+            return replace(self, tasks={}, below={}, beyond={}, numbers={})
+        at = len(self.below) + number - self.buckets.count
+        return replace(self._part(self.beyond[at]), beyond={at: self.beyond[at]})
+
+    def of_bucket(self, number: int) -> KeyedComparison:
+        """Return the part of a task that judges the differences in a bucket."""
+        return self._part(CompareRange(place=self.buckets.place_of(number), low=0, high=0))
+
+    def of_place(self, place: int) -> KeyedComparison:
+        """Return the part of a task that adds up the result of a partition."""
+        part = self._part(CompareRange(place=place, low=0, high=0))
+        return replace(part, numbers={place: self.numbers[place]})
+
+    def _part(self, which: CompareRange) -> KeyedComparison:
+        """Return a partition with the slices of a range."""
+        task = self.tasks[which.place].narrowed(which.low, LONG_MAX if which.high is None else which.high)
+        return replace(self, tasks={which.place: task}, below={}, beyond={}, numbers={})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,24 +241,30 @@ def compare_by_key(
     """
     pieces = [[piece for side in (*task.sides, *task.beyond) for piece in side] for task in tasks]
     try:
+        below = [
+            one
+            for place, task in enumerate(tasks)
+            for one in _ranges(CompareRange(place=place, low=0, high=task.cut), task.sides, limits)
+        ]
+        beyond = [one for place, task in enumerate(tasks) for one in _beyond(place, task, limits)]
+        numbers: dict[int, set[int]] = {}
+        for number, one in enumerate((*below, *beyond)):
+            numbers.setdefault(one.place, set()).add(number)
         shared = KeyedComparison(
-            tasks=tuple(tasks),
-            below=tuple(
-                one
-                for place, task in enumerate(tasks)
-                for one in _ranges(CompareRange(place=place, low=0, high=task.cut), task.sides, limits)
-            ),
-            beyond=tuple(one for place, task in enumerate(tasks) for one in _beyond(place, task, limits)),
+            tasks=dict(enumerate(tasks)),
+            below=dict(enumerate(below)),
+            beyond=dict(enumerate(beyond, len(below))),
+            numbers={place: frozenset(some) for place, some in numbers.items()},
             buckets=Buckets.of(pieces, limits, parallelism=parallelism),
             hash=KeyedHash(bits=limits.hash_bits),
             limits=limits,
             began=now_ms(tasks[0].store.open()),
         )
         stages = (
-            ShuffleStage(partitions=len(shared.below), work=send_latest),
-            ShuffleStage(partitions=shared.buckets.count + len(shared.beyond), work=join),
-            ShuffleStage(partitions=shared.buckets.count, work=judge),
-            ShuffleStage(partitions=len(tasks), work=conclude),
+            ShuffleStage(partitions=len(below), work=send_latest, own_part=KeyedComparison.of_range),
+            ShuffleStage(partitions=shared.buckets.count + len(beyond), work=join, own_part=KeyedComparison.of_join),
+            ShuffleStage(partitions=shared.buckets.count, work=judge, own_part=KeyedComparison.of_bucket),
+            ShuffleStage(partitions=len(tasks), work=conclude, own_part=KeyedComparison.of_place),
         )
         return shuffle(shared, stages)
     except RefusedError as error:
@@ -270,15 +305,14 @@ def _ranges(whole: CompareRange, sides: Sides, limits: KeyedLimits) -> Iterator[
 def send_latest(shared: KeyedComparison, number: int, _: Iterator[Any]) -> Iterator[Message]:
     """Read a range below the cut; send the latest records of each key, and to the first bucket what was observed."""
     which = shared.below[number]
-    yield from _sent(shared, number, which, shared.buckets.of_place(which.place)[:1])
+    yield from _sent(shared, number, which, shared.buckets.of_place(which.place)[:1], below=True)
 
 
 def join(shared: KeyedComparison, number: int, messages: Iterator[Any]) -> Iterator[Message]:
     """Send on the keys of a bucket on which the sides differ; or read a range beyond the cut."""
-    beyond = number - shared.buckets.count
-    if beyond >= 0:
-        which = shared.beyond[beyond]
-        yield from _sent(shared, len(shared.below) + beyond, which, shared.buckets.of_place(which.place))
+    if number >= shared.buckets.count:
+        [(at, which)] = shared.beyond.items()
+        yield from _sent(shared, at, which, shared.buckets.of_place(which.place), below=False)
         return
     packed: list[Any] = []
     observed: list[_Observed] = []
@@ -363,10 +397,11 @@ def conclude(shared: KeyedComparison, place: int, messages: Iterator[Any]) -> It
 # --- reading a range --------------------------------------------------------------------------------------------------
 
 
-def _sent(shared: KeyedComparison, number: int, which: CompareRange, to: Iterable[int]) -> Iterator[Message]:
+def _sent(
+    shared: KeyedComparison, number: int, which: CompareRange, to: Iterable[int], *, below: bool
+) -> Iterator[Message]:
     """Send the latest records of a range to the buckets of their keys, and what was observed to the buckets `to`."""
     task = shared.tasks[which.place]
-    below = number < len(shared.below)
     seen = _Observed(ranges=frozenset({number}))
     try:
         with _opened(task, task.sides if below else task.beyond, which) as (first, second, log):

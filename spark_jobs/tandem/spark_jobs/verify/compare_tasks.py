@@ -5,6 +5,7 @@ A partition is compared in memory by one task (`compare_keys`), or by a shuffle 
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -65,6 +66,10 @@ class TopicTask:
         """The slices of both sides from the cut on."""
         return (), ()
 
+    def narrowed(self, low: int, high: int) -> TopicTask:
+        """Return the task with the slices that have offsets in [low, high) alone."""
+        return replace(self, slices=_touching(self.slices, low, high))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationTask:
@@ -93,6 +98,19 @@ class GenerationTask:
     def records(self) -> int:
         """Number of records of both sides below the cut, an upper bound where parts are cut."""
         return _records(self.sides)
+
+    def narrowed(self, low: int, high: int) -> GenerationTask:
+        """Return the task with the slices that have offsets in [low, high) alone."""
+        (first, second), (later, latest) = (
+            tuple(_touching(side, low, high) for side in sides) for sides in (self.slices, self.beyond)
+        )
+        return replace(self, slices=(first, second), beyond=(later, latest))
+
+
+def _touching(slices: tuple[Slice, ...], low: int, high: int) -> tuple[Slice, ...]:
+    """Return those of ascending slices that have offsets in [low, high)."""
+    begin = bisect_right(slices, low, key=lambda piece: piece.high)
+    return slices[begin : bisect_left(slices, high, begin, key=lambda piece: piece.low)]
 
 
 def _records(sides: Sides) -> int:

@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from support.backups.build_backup import DAY_MS, Backup, TopicSpec
 from support.backups.sweeping import Opened
+from support.examples import examples
 from support.pipeline.doubles import MemoryStore
 
 from tandem.backup_avro.record.current import Record, encode
@@ -184,7 +185,7 @@ def generations(whole: Copies, ends: tuple[int, int], sizes: tuple[int, int] = (
 
 
 @pytest.mark.parametrize("hash_bits", [1, 8, 64])
-@settings(max_examples=150)
+@examples(150)
 @given(PLACES, st.integers(0, 12))
 @example([(1, False, "second", "same"), (0, False, "both", "same")], 1)  # lost: an empty key; beyond the cut: no key
 def test_two_generations_come_to_what_an_oracle_says(
@@ -297,7 +298,7 @@ def in_both_ways(task: TopicTask, live: Log, start: int = 0) -> list[PartitionRe
 
 
 @pytest.mark.parametrize("hash_bits", [1, 64])
-@settings(max_examples=150)
+@examples(150)
 @given(PLACES, st.integers(0, 12))
 def test_a_topic_comes_to_what_an_oracle_says(
     hash_bits: int, places: list[tuple[int, bool, str, str]], beyond: int
@@ -332,12 +333,13 @@ def test_a_range_that_is_read_again_too_late_proves_nothing() -> None:
 
     def again(shared: Any, stages: Sequence[ShuffleStage]) -> list[Any]:
         first, second, *others = stages
-        sent = list(first.work(shared, len(shared.below) - 1, iter(())))
-        beyond = list(second.work(shared, shared.buckets.count, iter(())))
+        last, count = len(shared.below) - 1, shared.buckets.count
+        sent = list(first.work(first.own_part(shared, last), last, iter(())))
+        beyond = list(second.work(second.own_part(shared, count), count, iter(())))
         topic.log = CLEANED
 
         def late(shared_: Any, number: int, messages: Iterator[Any]) -> Iterator[Message]:
-            return iter(beyond) if number == shared.buckets.count else second.work(shared_, number, messages)
+            return iter(beyond) if number == count else second.work(shared_, number, messages)
 
         assert sent
         return shuffle_here(shared, [first, replace(second, work=late), *others])

@@ -11,8 +11,10 @@ The winners follow from the objects alone, so a load that is resumed, also by an
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,14 +53,16 @@ class NewestSource(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyedLoad:
-    """What all stages know: the tasks, their source partitions, and the ranges and buckets of these.
+    """What the stages know: the tasks, their source partitions and the ranges of these, by number, and the buckets.
 
-    `load` carries out a task, and yields results.
+    `load` carries out a task, and yields results. A task gets its own part: of a range, the only source is that one,
+    with the slices of the range alone.
     """
 
-    tasks: tuple[LoadTask, ...]
-    sources: tuple[NewestSource, ...]
-    ranges: tuple[PieceRange, ...]
+    tasks: Mapping[int, LoadTask]
+    sources: Mapping[int, NewestSource]
+    ranges: Mapping[int, PieceRange]
+    ranges_of: Mapping[int, range]
     buckets: Buckets
     hash: KeyedHash
     limits: KeyedLimits
@@ -69,6 +73,31 @@ class KeyedLoad:
         """Return the source partition with this number."""
         found = self.sources[place]
         return self.tasks[found.task].sources[found.number]
+
+    def of_range(self, number: int) -> KeyedLoad:
+        """Return the part of a task that reads a range."""
+        which = self.ranges[number]
+        source = self.source(which.place)
+        cut = replace(source, slices=source.slices[which.first : which.end])
+        at = self.sources[which.place].task
+        return replace(
+            self,
+            tasks={at: replace(self.tasks[at], sources=(cut,))},
+            sources={which.place: NewestSource(at, 0)},
+            ranges={number: which},
+            ranges_of={},
+        )
+
+    def of_bucket(self, number: int) -> KeyedLoad:
+        """Return the part of a task that finds the newest records."""
+        place = self.buckets.place_of(number)
+        return replace(self, tasks={}, sources={place: self.sources[place]}, ranges={}, ranges_of={})
+
+    def of_task(self, number: int) -> KeyedLoad:
+        """Return the part of a task that loads."""
+        sources = {place: source for place, source in self.sources.items() if source.task == number}
+        ranges_of = {place: self.ranges_of[place] for place in sources}
+        return replace(self, tasks={number: self.tasks[number]}, sources=sources, ranges={}, ranges_of=ranges_of)
 
 
 class _Ended(NamedTuple):
@@ -106,10 +135,13 @@ def load_by_key(
     """
     sources = [NewestSource(number, at) for number, task in enumerate(tasks) for at in range(len(task.sources))]
     slices = [tasks[number].sources[at].slices for number, at in sources]
+    ranges = piece_ranges(slices, limits)
+    begins = [bisect_left(ranges, (place,)) for place in range(len(sources) + 1)]
     shared = KeyedLoad(
-        tasks=tuple(tasks),
-        sources=tuple(sources),
-        ranges=piece_ranges(slices, limits),
+        tasks=dict(enumerate(tasks)),
+        sources=dict(enumerate(sources)),
+        ranges=dict(enumerate(ranges)),
+        ranges_of={place: range(*between) for place, between in enumerate(pairwise(begins))},
         buckets=Buckets.of(slices, limits, parallelism=parallelism),
         hash=KeyedHash(bits=limits.hash_bits),
         limits=limits,
@@ -117,9 +149,9 @@ def load_by_key(
         failed=failed,
     )
     stages = (
-        ShuffleStage(partitions=len(shared.ranges), work=send_newest),
-        ShuffleStage(partitions=shared.buckets.count, work=choose),
-        ShuffleStage(partitions=len(tasks), work=load_winners),
+        ShuffleStage(partitions=len(ranges), work=send_newest, own_part=KeyedLoad.of_range),
+        ShuffleStage(partitions=shared.buckets.count, work=choose, own_part=KeyedLoad.of_bucket),
+        ShuffleStage(partitions=len(tasks), work=load_winners, own_part=KeyedLoad.of_task),
     )
     return shuffle(shared, stages)
 
@@ -133,7 +165,7 @@ def send_newest(shared: KeyedLoad, number: int, _: Iterator[Any]) -> Iterator[Me
     task = shared.tasks[shared.sources[which.place].task]
     buckets = shared.buckets.of_place(which.place)
     error: PermanentError | TimedOutError | None = None
-    reading = _RangeReading(task, shared.source(which.place), which)
+    reading = _RangeReading(task, shared.source(which.place))
     try:
         for found in _folded(reading.rows(), shared):
             for bucket, dealt in shared.hash.deal(found, len(buckets)):
@@ -171,9 +203,9 @@ def choose(shared: KeyedLoad, number: int, messages: Iterator[Any]) -> Iterator[
 def load_winners(shared: KeyedLoad, number: int, messages: Iterator[Any]) -> Iterator[Message]:
     """Carry out a task."""
     task = shared.tasks[number]
-    places = [place for place, source in enumerate(shared.sources) if source.task == number]
+    places = list(shared.sources)
     winners = {place: OffsetBitmaps(map(_extent, shared.source(place).slices)) for place in places}
-    missing = {at for at, which in enumerate(shared.ranges) if which.place in winners}
+    missing = {at for place in places for at in shared.ranges_of[place]}
     buckets = sum(len(shared.buckets.of_place(place)) for place in places)
     for message in messages:
         if isinstance(message, _Found):
@@ -206,10 +238,9 @@ def _extent(piece: Slice) -> tuple[int, int, int]:
 class _RangeReading:
     """Reads the slices of a range. `ended` is the offset at which the state that is restored has ended."""
 
-    def __init__(self, task: LoadTask, source: SourcePartition, which: PieceRange) -> None:
+    def __init__(self, task: LoadTask, source: SourcePartition) -> None:
         self._task = task
         self._source = source
-        self._slices = source.slices[which.first : which.end]
         self.ended: int | None = None
 
     def rows(self) -> Iterator[KeyedRows]:
@@ -219,7 +250,7 @@ class _RangeReading:
         # Records that nothing but a newer one may keep out need not be looked at one by one.
         plain = not replace(shape, latest=False, tombstones=True).selects
         shaper = RecordShaper(shape=shape, choose=None, count=0)
-        for piece in self._slices:
+        for piece in self._source.slices:
             for body in reader.bodies(piece):
                 yield _all_rows(body) if plain else self._chosen_rows(shaper, body)
                 self.ended = shaper.ended_at(self._source.partition)

@@ -5,16 +5,17 @@ from __future__ import annotations
 import tracemalloc
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as reference_murmur2
 from support.backups.build_backup import Backup, TopicSpec
+from support.examples import examples
 from support.pipeline.doubles import MemoryStore
+from support.restores.records import load_task
 
 from tandem.backup_avro.errors import DamagedError
 from tandem.backup_avro.record.current import Record, decode_body, encode
@@ -169,7 +170,7 @@ def _load_task(sources: Sequence[Sequence[Record]], shape: RecordChanges, *, siz
     backup.complete()
     found = {piece.key.partition: piece.slices for piece in select([backup.writer.state]).partitions}
     parts = tuple(SourcePartition(partition=n, slices=found[n]) for n in range(len(sources)))
-    return cast("LoadTask", SimpleNamespace(store=_Stored(store), shape=shape, sources=parts, place="t-0"))
+    return load_task(store=_Stored(store), shape=shape, sources=parts)
 
 
 def _by_key(task: LoadTask, shuffle: Any = shuffle_here, hash_bits: int = 8) -> list[Any]:
@@ -185,7 +186,7 @@ def _by_key(task: LoadTask, shuffle: Any = shuffle_here, hash_bits: int = 8) -> 
 
 
 @pytest.mark.parametrize("hash_bits", [1, 8, 64])
-@settings(max_examples=150)
+@examples(150)
 @given(st.lists(_RECORDS.filter(bool), min_size=1, max_size=2), _SHAPES, st.sampled_from([1, 3, 200]))
 def test_the_newest_of_each_key_by_a_shuffle(
     hash_bits: int, parts: list[list[Record]], shape: RecordChanges, gap: int
