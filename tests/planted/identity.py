@@ -14,8 +14,8 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="two topics may have one id",
         file="sink/tandem/sink/kafka/wire/topic_ids.py",
-        old="        if len(names) > 1\n",
-        new="        if not names\n",
+        old="        if len(names) > 1:\n",
+        new="        if not names:\n",
     ),
     Mistake(
         name="limits that a cluster does not know are set",

@@ -52,7 +52,7 @@ def unidentified(ids: Mapping[str, str], servers: str) -> dict[str, Unidentified
         )
         for name in named.pop("", ())
     }
-    shared = {}
+    shared: dict[str, UnidentifiedTopicError] = {}
     for of, names in named.items():
         if len(names) > 1:
             some = " and ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")

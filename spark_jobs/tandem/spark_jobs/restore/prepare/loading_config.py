@@ -24,8 +24,8 @@ class ConfigTarget(Protocol):
         """Return the settings that are set on the topics themselves."""
         ...
 
-    def set_config(self, topic: str, changes: Mapping[str, str | None]) -> dict[str, str]:
-        """Set a topic's config; return the keys that the cluster refuses, with the reason."""
+    def set_configs(self, changes: Mapping[str, Mapping[str, str | None]]) -> Mapping[str, Mapping[str, str]]:
+        """Set the configs of topics; return for each the keys that the cluster refuses."""
         ...
 
 
