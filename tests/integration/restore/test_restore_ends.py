@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import NewTopic
 from support.clusters.topics import TopicMaker
 from support.pairs.in_process import tandem
 from support.restores.cases import Case, CrashAt, CrashError, Do, backup_of_one
 from support.restores.live_topics import backup_of_two, unfinished
 
-from tandem.backup_avro.errors import ConfigError, ExitCode, RefusedError
+from tandem.backup_avro.errors import ConfigError, ExitCode, RefusedError, TandemError
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.kafka.errors.cluster_errors import ClusterRequestError, ClusterTransientError
 from tandem.spark_jobs.restore import forget_restores
@@ -29,6 +30,19 @@ from tandem.spark_jobs.restore.progress.task_progress import LostEndError, PlanP
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
 Change = Mapping[str, str | None]
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, key: str, value: str, *, why: str) -> None:
+    """Let the cluster refuse this setting, for whichever topic, when it is to be set."""
+    alter = ClusterAdmin.alter_configs
+
+    def strict(admin: ClusterAdmin, changes: Mapping[str, Change], *, only_ask: bool = False) -> dict[str, TandemError]:
+        refused = {name for name, some in changes.items() if some.get(key) == value and not only_ask}
+        taken = {name: some for name, some in changes.items() if name not in refused}
+        error = ClusterRequestError(why, code="TDM-X001")
+        return alter(admin, taken, only_ask=only_ask) | dict.fromkeys(refused, error)
+
+    monkeypatch.setattr(ClusterAdmin, "alter_configs", strict)
 
 
 class Heard(Do):
@@ -89,14 +103,7 @@ def test_a_setting_that_the_cluster_refuses_by_now(
     with pytest.raises(CrashError):
         case.restore(RestoreOptions(append=True), CrashAt("verifying"))
     plan = unfinished(case, live).plan
-    alter = ClusterAdmin.alter_config
-
-    def strict(admin: ClusterAdmin, topic: str, changes: Change, *, only_ask: bool = False) -> None:
-        if changes.get("retention.ms") == "86400000":
-            raise ClusterRequestError("a day is too long", code="TDM-X001")
-        alter(admin, topic, changes, only_ask=only_ask)
-
-    monkeypatch.setattr(ClusterAdmin, "alter_config", strict)
+    refuse(monkeypatch, "retention.ms", "86400000", why="a day is too long")
     config = tmp_path / "a.yaml"
     config.write_text(
         f"pair: shop\nkafka: {{bootstrap.servers: '{case.kafka.bootstrap}'}}\nstore: {{root: '{case.root}'}}\n"
@@ -154,11 +161,11 @@ def test_who_is_refused_before_he_has_changed_anything_changes_nothing(
     backup_of_one(case, topic, count=20)
     changed: list[str] = []
 
-    def change(_: ClusterAdmin, name: str, __: Change, *, only_ask: bool = False) -> None:
-        if not only_ask:
-            changed.append(name)
+    def change(_: ClusterAdmin, changes: Mapping[str, Change], *, only_ask: bool = False) -> dict[str, TandemError]:
+        changed.extend(() if only_ask else changes)
+        return {}
 
-    monkeypatch.setattr(ClusterAdmin, "alter_config", change)
+    monkeypatch.setattr(ClusterAdmin, "alter_configs", change)
 
     monkeypatch.setattr(
         other_restores, "refuse_if_met", lambda *_: _raise(RefusedError("began at the same time", code="TDM-X001"))
@@ -173,14 +180,14 @@ def test_ended_while_topics_are_made(case: Case, topic_name: str, monkeypatch: p
     """It is known from before the first: the same command goes on, or giving it up names what is left."""
     backup_of_one(case, topic_name, count=20)
     target = f"{topic_name}.restored"
-    create = ClusterAdmin.create_topic
+    create = ClusterAdmin.create_topics
 
-    def create_and_die(admin: ClusterAdmin, name: str, **settings: object) -> None:
-        create(admin, name, **settings)  # type: ignore[arg-type]  # passed on as they are
-        if name == target and not settings.get("only_ask"):
+    def create_and_die(admin: ClusterAdmin, topics: Sequence[NewTopic], *, only_ask: bool = False) -> None:
+        create(admin, topics, only_ask=only_ask)
+        if target in [topic.topic for topic in topics] and not only_ask:
             raise CrashError
 
-    monkeypatch.setattr(ClusterAdmin, "create_topic", create_and_die)
+    monkeypatch.setattr(ClusterAdmin, "create_topics", create_and_die)
     options = RestoreOptions(naming=TopicNaming(suffix=".restored"))
     with pytest.raises(CrashError):
         case.restore(options)
@@ -220,14 +227,7 @@ def test_a_policy_that_the_cluster_refuses_in_the_end(
     """Nothing expires, the report says what is missing, and the same command goes on with another setting."""
     backup_of_one(case, topic_name, count=20, **{"cleanup.policy": "compact", "retention.ms": "1000"})
     target = f"{topic_name}.restored"
-    alter = ClusterAdmin.alter_config
-
-    def strict(admin: ClusterAdmin, topic: str, changes: Change, *, only_ask: bool = False) -> None:
-        if changes.get("cleanup.policy") == "compact" and not only_ask:
-            raise ClusterRequestError("compaction is not for everybody", code="TDM-X001")
-        alter(admin, topic, changes, only_ask=only_ask)
-
-    monkeypatch.setattr(ClusterAdmin, "alter_config", strict)
+    refuse(monkeypatch, "cleanup.policy", "compact", why="compaction is not for everybody")
     options = RestoreOptions(naming=TopicNaming(only=target))
     report = case.restore(options)
     now = case.target.set_on([target])[target]
