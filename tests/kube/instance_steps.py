@@ -136,8 +136,7 @@ def power_cut(stage: Stage) -> str:
     other, generation = 1 - active, _generation(cluster)
     cluster.cut_power(node)
     produce(500, "in the dark")
-    took_s = cluster.until("the other one is Active", lambda: cluster.active(other) == other, 240)
-    complete_s = cluster.until("its generation is complete", lambda: _generation(cluster, other) > generation, 120)
+    took_s, complete_s = _taken_over(cluster, other, generation)
     cluster.restore_power(node)
     _all_well(cluster, other, "verify-power-cut")
     assert cluster.active(other) == other, "the instance that came back took over"
@@ -176,8 +175,7 @@ def partition(stage: Stage) -> str:
     cluster.cut_network(node)
     try:
         produce(500, "apart")
-        took_s = cluster.until("the other one is Active", lambda: cluster.active(other) == other, 240)
-        cluster.until("its generation is complete", lambda: _generation(cluster, other) > generation, 120)
+        took_s, _ = _taken_over(cluster, other, generation)
         cluster.until(f"{node} counts as lost", lambda: not cluster.node_ready(node), 120)
         cluster.type(guide().forced_delete, ordinal=active)
         cluster.until("a new pod", lambda: cluster.pod(active)["metadata"]["uid"] != old)
@@ -227,6 +225,12 @@ def _apart(cluster: Cluster) -> tuple[int, str]:
     node: str = cluster.pod(active)["spec"]["nodeName"]
     assert node != cluster.pod(1 - active)["spec"]["nodeName"], "both pods are on one node"
     return active, node
+
+
+def _taken_over(cluster: Cluster, ordinal: int, generation: int) -> tuple[float, float]:
+    """Wait until an instance is Active, then for a complete generation after this one; return how long each took."""
+    took_s = cluster.until("the other one is Active", lambda: cluster.active(ordinal) == ordinal, 240)
+    return took_s, cluster.until("its generation is complete", lambda: _generation(cluster, ordinal) > generation, 120)
 
 
 def _all_well(cluster: Cluster, ordinal: int, job: str) -> None:

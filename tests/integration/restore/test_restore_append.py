@@ -14,7 +14,7 @@ from support.clusters.topics import TopicMaker
 from support.restores.cases import Case, CrashAt, CrashError, Do, read_all, rows_of
 from support.restores.live_topics import OWN_CONFIG, backup_of_two, unfinished, write_theirs
 
-from tandem.backup_avro.errors import ConfigError, RefusedError
+from tandem.backup_avro.errors import ConfigError, RefusedError, TandemError
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.spark_jobs.restore.abandon import abandon
 from tandem.spark_jobs.restore.lease import lease_record, other_restores
@@ -190,18 +190,18 @@ def test_given_up_while_topics_are_being_held_off(case: Case, live: str, monkeyp
     """Right before the run sets what holds compaction off: it takes that back when it finds out."""
     backup_of_two(case, live)
     config = case.target.set_on([live])[live]
-    alter = ClusterAdmin.alter_config
+    alter = ClusterAdmin.alter_configs
 
     def after_all(
-        admin: ClusterAdmin, topic: str, changes: Mapping[str, str | None], *, only_ask: bool = False
-    ) -> None:
+        admin: ClusterAdmin, changes: Mapping[str, Mapping[str, str | None]], *, only_ask: bool = False
+    ) -> dict[str, TandemError]:
         if only_ask:
-            return
-        monkeypatch.setattr(ClusterAdmin, "alter_config", alter)
+            return {}
+        monkeypatch.setattr(ClusterAdmin, "alter_configs", alter)
         abandon(case.target, unfinished(case, live).plan)
-        admin.alter_config(topic, changes)
+        return admin.alter_configs(changes)
 
-    monkeypatch.setattr(ClusterAdmin, "alter_config", after_all)
+    monkeypatch.setattr(ClusterAdmin, "alter_configs", after_all)
     with pytest.raises(OvertakenError):
         case.restore(RestoreOptions(append=True))
     assert case.target.set_on([live])[live] == config

@@ -165,8 +165,7 @@ class RestoreLease:
 
     def _hold_off(self, targets: Mapping[str, TargetTopic]) -> None:
         """Suspend compaction and retention of the topics that are appended to."""
-        for topic in self._plan.topics:
-            self._target.alter_config(topic.target, append.config_meanwhile(topic))
+        self._target.alter_configs({topic.target: append.config_meanwhile(topic) for topic in self._plan.topics})
         try:
             self.say(PlanPhase.LOADING, targets)
         except OvertakenError:

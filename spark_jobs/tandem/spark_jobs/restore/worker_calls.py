@@ -10,11 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from tandem.backup_avro.errors import PermanentError, TimedOutError
 from tandem.spark_jobs.reading.object_reader import StoreAddress
 from tandem.spark_jobs.restore.check import check_partition
-from tandem.spark_jobs.restore.check.check_partition import (
-    CheckResult,
-    CheckTask,
-    MapTask,
-)
+from tandem.spark_jobs.restore.check.check_partition import CheckResult, CheckTask, MapTask
 from tandem.spark_jobs.restore.check.written_ranges import WrittenRange, WrittenRanges
 from tandem.spark_jobs.restore.load import load
 from tandem.spark_jobs.restore.load.load import LoadResult
@@ -32,6 +28,9 @@ if TYPE_CHECKING:
 
     from tandem.spark_jobs.restore.merge_source import MergePlan, MergeSource, MergeTopic, SourceTimes
     from tandem.spark_jobs.restore.records.newest_by_key import Winners
+
+#: Most tasks for each core that read offset maps.
+_SLICES: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,10 +172,6 @@ def _checked(
     slices = min(len(maps), _SLICES * context.defaultParallelism)
     sent = context.parallelize(given, slices).mapPartitions(logged(scatter)).partitionBy(len(tasks), int).values()
     return sent.mapPartitions(logged(partial(check_shared, cluster))).collect()
-
-
-#: Most tasks for each core that read offset maps.
-_SLICES: Final = 4
 
 
 def scatter(

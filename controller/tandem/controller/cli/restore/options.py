@@ -248,6 +248,8 @@ def _keys_in(file: Path | None, form: KeyFormat) -> Iterator[bytes]:
         return
     try:
         text = file.read_text(encoding="utf-8-sig")
+        if "\0" in text:
+            raise UnicodeError("UTF-16, whose keys no record has")
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"--exclude-keys-file {file}: can't be read: {type(error).__name__}",

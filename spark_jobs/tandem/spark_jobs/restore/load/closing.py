@@ -30,6 +30,10 @@ class SegmentTarget(Protocol):
         """Change a topic's config; ClusterRequestError if the cluster refuses it."""
         ...
 
+    def alter_configs(self, changes: Mapping[str, Mapping[str, str | None]]) -> None:
+        """Change the configs of topics likewise."""
+        ...
+
 
 def load_in_stages(
     tasks: Sequence[LoadTask], load: Callable[[Sequence[LoadTask]], list[LoadResult]], target: SegmentTarget
@@ -54,8 +58,7 @@ def load_in_stages(
 
 
 def _set(target: SegmentTarget, tasks: Iterable[LoadTask], *, lowered: bool) -> None:
-    for name, segment in {task.target: task.segment for task in tasks}.items():
-        target.alter_config(name, {SEGMENT: str(segment) if lowered else None})
+    target.alter_configs({task.target: {SEGMENT: str(task.segment) if lowered else None} for task in tasks})
     time.sleep(_APPLIED_S)
 
 

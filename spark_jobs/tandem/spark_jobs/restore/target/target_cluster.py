@@ -128,6 +128,12 @@ class TargetCluster:
         """Change the config of an existing topic, as `ClusterAdmin` does, without limits unknown to the cluster."""
         self.admin.alter_config(topic, self.as_known(topic, changes), only_ask=only_ask)
 
+    def alter_configs(self, changes: Mapping[str, Mapping[str, str | None]]) -> None:
+        """Change the configs of existing topics likewise, by few requests; raise the first error."""
+        known = {topic: self.as_known(topic, some) for topic, some in changes.items()}
+        for error in self.admin.alter_configs(known).values():
+            raise error
+
     def as_known(self, topic: str, changes: Mapping[str, str | None]) -> dict[str, str | None]:
         """Return the changes to an existing topic, without limits that the cluster does not know."""
         if self._limits is None and LIMITS.keys() & changes.keys():
@@ -168,9 +174,7 @@ class TargetCluster:
 
     def set_loading_config(self, topics: Iterable[TopicPlan]) -> None:
         """Set the loading config on topics that exist."""
-        changes = {topic.target: self.as_known(topic.target, topic.loading_config()) for topic in topics}
-        for error in self.admin.alter_configs(changes).values():
-            raise error
+        self.alter_configs({topic.target: topic.loading_config() for topic in topics})
 
     def set_configs(self, changes: Mapping[str, Mapping[str, str | None]]) -> dict[str, dict[str, str]]:
         """Set the configs of topics; return for each the keys that the cluster refuses, with the reason.

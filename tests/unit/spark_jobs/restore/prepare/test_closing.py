@@ -28,6 +28,11 @@ class _Target:
         """Set it."""
         self.seen.append((topic, dict(changes), only_ask))
 
+    def alter_configs(self, changes: Mapping[str, Mapping[str, str | None]]) -> None:
+        """Set all of them."""
+        for topic, some in changes.items():
+            self.alter_config(topic, some)
+
 
 def _task(number: int, *, last: int, records: int, segment: int = _SEGMENT) -> LoadTask:
     part = SimpleNamespace(first=0, last=last, records=records)
