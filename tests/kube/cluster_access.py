@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -111,7 +112,7 @@ class Cluster:
     def ready(self, *ordinals: int, timeout_s: float = 180) -> None:
         """Wait until these pods of the pair are ready."""
         for ordinal in ordinals or (0, 1):
-            self.until(f"{PAIR}-{ordinal} is ready", lambda ordinal=ordinal: self.is_ready(ordinal), timeout_s)
+            self.until(f"{PAIR}-{ordinal} is ready", partial(self.is_ready, ordinal), timeout_s)
 
     def healthy(self, ordinal: int = 0, timeout_s: float = 240) -> Any:
         """Wait until one instance is Active, the other Passive, and nothing is wrong; return the status."""

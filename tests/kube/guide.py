@@ -88,7 +88,9 @@ def _values(page: str, title: str, has: str) -> dict[str, Any]:
 def _command(page: str, title: str, start: str) -> str:
     """Return the line of a shell block, or the code in the text, that begins so."""
     section = _section(page, title)
-    lines = [line.strip() for kind, text in _FENCED.findall(section) if kind == "sh" for line in text.splitlines()]
+    lines: list[str] = [
+        line.strip() for kind, text in _FENCED.findall(section) if kind == "sh" for line in text.splitlines()
+    ]
     lines += re.findall(r"`([^`\n]+)`", _FENCED.sub("", section))
     found = {line for line in lines if line.startswith(start)}
     assert len(found) == 1, f"docs/kubernetes.md, {title}: {len(found)} commands begin with {start!r}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from kube.cluster_access import INSTANCES, Cluster
@@ -75,6 +76,11 @@ def rotate(stage: Stage) -> str:
     return f"Active was {INSTANCES[before]}, is {INSTANCES[after]}"
 
 
+def _renewed(cluster: Cluster, old: dict[int, str]) -> bool:
+    """Return whether each pod is another one than that of this uid."""
+    return all(cluster.pod(each)["metadata"]["uid"] != uid for each, uid in old.items())
+
+
 def delete_pods(stage: Stage) -> str:
     """Each pod is deleted, then both at once; the backup goes on and takes what is written afterwards."""
     cluster = stage.cluster
@@ -82,9 +88,7 @@ def delete_pods(stage: Stage) -> str:
     for ordinals in ((0,), (1,), (0, 1)):
         old = {each: cluster.pod(each)["metadata"]["uid"] for each in ordinals}
         cluster.kubectl("delete", "pod", *(f"{PAIR}-{each}" for each in ordinals))
-        cluster.until(
-            "new pods", lambda old=old: all(cluster.pod(each)["metadata"]["uid"] != uid for each, uid in old.items())
-        )
+        cluster.until("new pods", partial(_renewed, cluster, old))
         cluster.ready()
     produce(500, "after pods")
     cluster.healthy()

@@ -7,7 +7,7 @@ import time
 from typing import Any, Final
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # public, but not marked so
 
 from kube.guide import guide
 from tandem.controller.sandbox.sigv4 import S3Key
@@ -105,8 +105,9 @@ def newest(topic: str, timeout_s: float = 60.0) -> dict[bytes, bytes | None]:
             if time.monotonic() > until:
                 raise AssertionError(f"{topic}: not read to its end in {timeout_s:.0f} s")
             for message in consumer.consume(10_000, timeout=1.0):
-                if message.error() is None:
-                    found[message.key()] = message.value()
+                key = message.key()
+                if message.error() is None and key is not None:
+                    found[key] = message.value()
     finally:
         consumer.close()
     return found

@@ -11,7 +11,12 @@ import signal
 import sys
 from pathlib import Path
 
-from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its names are public, but not marked for re-export
+    AdminClient,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
 
 from kube.scene import ADDRESS, BUCKET, KEY, PASSWORD, USER
 from tandem.controller.sandbox.kafka import KafkaServer
