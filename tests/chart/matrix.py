@@ -111,11 +111,22 @@ TRY_OUT: dict[str, Any] = single(
     networkPolicy={"enabled": True},
 )
 
+# The identities that GKE and AKS give to pods: an annotation of the account, and on AKS a label of the pods.
+GKE = single(serviceAccount={"annotations": {"iam.gke.io/gcp-service-account": "tandem@acme.iam.gserviceaccount.com"}})
+AKS = single(
+    serviceAccount={"annotations": {"azure.workload.identity/client-id": "00000000-0000-0000-0000-000000000000"}},
+    podLabels={"azure.workload.identity/use": "true"},
+    restore={"enabled": True, "args": ["--suffix", ".restored", "--yes"]},
+)
+
 MATRIX: dict[str, dict[str, Any]] = {
     "plain": single(),
     "full": FULL,
     "operator": OPERATOR,
     "try-out": TRY_OUT,
+    "gke": GKE,
+    "aks": AKS,
+    "aks-operator": merged(AKS, {"defaults": {"spark": {"mode": "operator"}}}),
     "hard-anti-affinity": single(antiAffinity="hard", priorityClassName="high"),
     "no-anti-affinity": single(antiAffinity="none", podDisruptionBudget={"enabled": False}),
     "no-spreading": single(topologySpreadConstraints=[]),

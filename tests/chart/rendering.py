@@ -76,24 +76,30 @@ def one(documents: list[Object], kind: str) -> Object:
     return found
 
 
-def pods(documents: list[Object]) -> Iterator[tuple[str, Object]]:
-    """Yield every pod that the objects make, with where it comes from: templates and the test's pod alike."""
+def pod_templates(documents: list[Object]) -> Iterator[tuple[str, Object]]:
+    """Yield every pod that the objects make, with metadata and spec, and where it comes from: the test's pod, too."""
     for document in documents:
         place = f"{document['kind']}/{document['metadata']['name']}"
         spec = document.get("spec", {})
         match document["kind"]:
             case "Pod":
-                yield place, spec
+                yield place, document
             case "StatefulSet" | "Job":
-                yield place, spec["template"]["spec"]
+                yield place, spec["template"]
             case "CronJob":
-                yield place, spec["jobTemplate"]["spec"]["template"]["spec"]
+                yield place, spec["jobTemplate"]["spec"]["template"]
             case "SparkApplication" | "ScheduledSparkApplication":
                 application = spec["template"] if document["kind"] == "ScheduledSparkApplication" else spec
                 for part in ("driver", "executor"):
-                    yield f"{place}/{part}", application[part]["template"]["spec"]
+                    yield f"{place}/{part}", application[part]["template"]
             case _:
                 pass
+
+
+def pods(documents: list[Object]) -> Iterator[tuple[str, Object]]:
+    """Yield the spec of every pod that the objects make, and where it comes from."""
+    for place, template in pod_templates(documents):
+        yield place, template["spec"]
 
 
 def container(pod: Object) -> Object:

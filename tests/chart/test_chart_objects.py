@@ -12,7 +12,20 @@ import pytest
 import yaml
 
 from chart.matrix import CONFIG, FULL, KEPT, MATRIX, OPERATOR, TRY_OUT, pair, single
-from chart.rendering import CHART, GOLDEN, VERSIONS, container, helm, merged, of_kind, one, pods, render, rendered
+from chart.rendering import (
+    CHART,
+    GOLDEN,
+    VERSIONS,
+    container,
+    helm,
+    merged,
+    of_kind,
+    one,
+    pod_templates,
+    pods,
+    render,
+    rendered,
+)
 from chart.restricted import violations
 from tandem.controller.config import load
 
@@ -257,6 +270,36 @@ def test_secrets_come_from_secrets() -> None:
         assert mount == {"name": "file-kafka-ca", "mountPath": "/run/secrets/tandem/kafka-ca", "readOnly": True}
     assert of_kind(documents, "Secret") == []
     assert "password" not in "".join(each["data"]["tandem.yaml"] for each in of_kind(documents, "ConfigMap"))
+
+
+@pytest.mark.parametrize("name", ["gke", "aks", "aks-operator"])
+def test_the_clouds_identity_reaches_every_pod(name: str) -> None:
+    """Instances, jobs, drivers and executors: an account with the annotation, the label on AKS, no key."""
+    documents = render(MATRIX[name])
+    asked = merged(MATRIX[name].get("defaults", {}), MATRIX[name]["pairs"][0])
+    annotations = asked["serviceAccount"]["annotations"]
+    accounts = {
+        each["metadata"]["name"]: each["metadata"]["annotations"] for each in of_kind(documents, "ServiceAccount")
+    }
+    found = list(pod_templates(documents))
+    assert {place.partition("/")[0] for place, _ in found} > {"StatefulSet", "Pod"}
+    for place, made in found:
+        account = accounts[_account(documents, place, made)]
+        assert annotations.items() <= account.items(), place
+        assert asked.get("podLabels", {}).items() <= made["metadata"]["labels"].items(), place
+        assert not [v for v in container(made["spec"])["env"] if "SECRET" in v["name"] or "ACCESS_KEY" in v["name"]]
+    assert of_kind(documents, "Secret") == []
+
+
+def _account(documents: list[dict[str, Any]], place: str, template: dict[str, Any]) -> str:
+    """Return the name of a pod's account: that of drivers and executors stands in the operator's own field."""
+    kind, _, name = place.partition("/")
+    if not kind.endswith("SparkApplication"):
+        return str(template["spec"]["serviceAccountName"])
+    name, _, part = name.partition("/")
+    (document,) = [each for each in of_kind(documents, kind) if each["metadata"]["name"] == name]
+    application = document["spec"]["template"] if kind.startswith("Scheduled") else document["spec"]
+    return str(application[part]["serviceAccount"])
 
 
 def test_a_volume_for_the_heads_is_each_instances_own() -> None:
