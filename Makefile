@@ -151,7 +151,7 @@ bench-keyed: setup ## Sweeps, comparisons, newest records and merges of one larg
 		echo "$$millions million records, keys $$pass, $$strategy"; $(BIN)/python -m bench.cases.keyed $$millions $$strategy $$folder $$pass || exit 1; \
 	done; done; done
 
-screenshots: setup ## Photograph the status page of a real pair in three states for docs/images; needs chromium, minutes
+screenshots: setup ## Photograph the status page of a real pair in five states for docs/images; needs chromium, minutes
 	@$(BIN)/python -c 'import PIL' 2>/dev/null || bash scripts/install-locked.sh $(BIN)/python screenshots
 	@PYTHONPATH=tests $(BIN)/python -m screenshots
 

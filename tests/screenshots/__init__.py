@@ -1,4 +1,4 @@
-"""Pictures of the status page for docs/status-page.md: a real pair in three states, seen through a real browser."""
+"""Pictures of the status page for docs/status-page.md: a real pair in five states, seen through a real browser."""
 
 from pathlib import Path
 

@@ -14,11 +14,18 @@ from screenshots import IMAGES, MOST_BYTES
 from screenshots.browser import View, find, photograph
 from screenshots.states import Scene
 
-_HEIGHTS = {"catch-up": (1500, 2000), "steady": (1500, 2000), "tainted": (2000, 2600)}
+#: CSS pixels for a desktop, and for a phone.
+_HEIGHTS = {
+    "steady": (1500, 2000),
+    "paused": (1600, 0),
+    "killed": (1600, 0),
+    "catch-up": (1500, 2000),
+    "tainted": (2000, 2600),
+}
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="screenshots", description="Photograph the status page in three states.")
+    parser = argparse.ArgumentParser(prog="screenshots", description="Photograph the status page in five states.")
     parser.add_argument("--into", type=Path, default=IMAGES, help="folder of the pictures")
     words = parser.parse_args()
     browser = find()
@@ -37,12 +44,13 @@ def main() -> int:
             still.write_text(page(), encoding="utf-8")
             if words.into != IMAGES:
                 shutil.copy(still, words.into)
-            for view in (
-                View(name="desktop-light", width=1200, height=desktop, dark=False),
-                View(name="desktop-dark", width=1200, height=desktop, dark=True),
-                View(name="phone-light", width=390, height=phone, dark=False),
-                View(name="phone-dark", width=390, height=phone, dark=True),
-            ):
+            views = [
+                View(name=f"{name}-{'dark' if dark else 'light'}", width=width, height=height, dark=dark)
+                for name, width, height in (("desktop", 1200, desktop), ("phone", 390, phone))
+                for dark in (False, True)
+                if height
+            ]
+            for view in views:
                 target = words.into / f"status-{state}-{view.name}.png"
                 photograph(browser, still.as_uri(), view, target)
                 size = target.stat().st_size

@@ -1,7 +1,7 @@
 """A real pair on a real broker and S3 server, led through its turns; what its pages show on the way.
 
-The states are made as they come about: a slow first reading, turns that were asked for, an Active that was stopped
-while records it had not read were deleted, a producer that never ends its transaction.
+The states are made as they come about: turns that were asked for, a pause, an Active that was killed, a slow reading,
+an Active that was stopped while records it had not read were deleted, a producer that never ends its transaction.
 """
 
 from __future__ import annotations
@@ -89,6 +89,17 @@ class Scene:
         self._hand_over(3)
         time.sleep(10)
         yield self._shown("steady", "a")
+        self._tandem("pause", "--for", "2h", "--reason", "brokers are replaced")
+        self._wait("a knows of the pause", lambda: "brokers are replaced" in self._page("a"))
+        yield self._shown("paused", "a")
+        self._tandem("resume")
+        self._start("b", peer={"timeout": "10m"})  # it takes over only after it was photographed
+        self._wait("b knows the Active", lambda: "Active" in self._page("b"))
+        time.sleep(15)
+        self._instances["a"].kill()
+        self._wait("a is missed", lambda: "silent for" in self._page("b"))
+        yield self._shown("killed", "b")
+        self._start("a", peer={"timeout": "10m"})
         self._start("b", scan={"rate_limit": "64KiB"})
         self._ask()
         self._wait("b reads", lambda: self.pair.generation(4) is not None)

@@ -15,7 +15,7 @@ def test_the_pictures_are_there() -> None:
     named = set(re.findall(r"images/(status-[a-z-]+\.png)", PAGE.read_text("utf-8")))
     there = {file.name for file in IMAGES.glob("status-*.png")}
     assert named == there
-    assert len(there) == 12, "three states, two sizes, two colour schemes"
+    assert len(there) == 16, "five states, three of them on a phone, too, in two colour schemes"
     for file in IMAGES.glob("status-*.png"):
         assert file.read_bytes().startswith(b"\x89PNG")
         assert file.stat().st_size <= MOST_BYTES

@@ -25,6 +25,8 @@ from typing import Final
 
 import structlog
 
+from tandem.spark_jobs.spark.start_time import cache_folder
+
 VARIABLE: Final = "TANDEM_CLASS_ARCHIVE"
 _OFF: Final = {"0", "off", "false", "no"}
 #: Variables with options for a JVM, and words in them with which an archive of ours would collide.
@@ -179,7 +181,7 @@ def find_archive(
     java_home = _java_home(environment)
     if java_home is None or any(word in given for word in _COLLIDING):
         return None
-    folder = Path(wanted) if wanted else _cache_folder(environment)
+    folder = Path(wanted) if wanted else cache_folder(environment) / "classes"
     if not folder.is_absolute():
         _LOG.warning("no class archive is used", variable=VARIABLE, value=wanted, remedy="write 0, or an absolute path")
         return None
@@ -191,12 +193,6 @@ def find_archive(
     except OSError:
         return None
     return ClassArchive(folder=folder, own=not wanted, name=name, java_home=java_home, class_path=class_path)
-
-
-def _cache_folder(environment: Mapping[str, str]) -> Path:
-    """Return the folder for archives. XDG_CACHE_HOME is used if it is absolute (XDG Base Directory Specification)."""
-    base = Path(environment.get("XDG_CACHE_HOME") or "")
-    return (base if base.is_absolute() else Path.home() / ".cache") / "tandem" / "classes"
 
 
 def _java_home(environment: Mapping[str, str]) -> Path | None:

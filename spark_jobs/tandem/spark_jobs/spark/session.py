@@ -13,6 +13,7 @@ import shutil
 import signal
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -29,6 +30,7 @@ from tandem.spark_jobs.spark import worker_daemon
 from tandem.spark_jobs.spark.class_archive import ClassArchive
 from tandem.spark_jobs.spark.java_launcher import without_incubator_modules
 from tandem.spark_jobs.spark.spark_classes import find_spark_archive, make_in_background, started_with
+from tandem.spark_jobs.spark.start_time import remember_start
 from tandem.spark_jobs.spark.worker_log import logged
 
 if TYPE_CHECKING:
@@ -320,8 +322,11 @@ class ContextStart:
             if self._ended:
                 return
             self._shared = _is_running()
+            began = time.monotonic()
             try:
                 self._context = self._build()
+                if not self._shared and is_local(self._context.master or ""):
+                    remember_start(os.environ, time.monotonic() - began)
                 start_worker_daemon(self._context)
             except BaseException as error:  # noqa: BLE001 - raised where the context is asked for
                 self._error = error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
@@ -27,8 +28,9 @@ MasterOption = Annotated[str, typer.Option("--master", help="Spark master.", cal
 @contextmanager
 def spark_session(master: str, *, name: str) -> Iterator[SparkSession]:
     """Yield a session on `master`, and tell on stderr that Spark starts, which takes seconds."""
-    from tandem.spark_jobs.spark.session import session  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.spark_jobs.spark.session import is_local, session  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.spark_jobs.spark.start_time import starting_spark  # noqa: PLC0415 - likewise
 
-    output.progress("starting Spark")
+    output.progress(starting_spark(os.environ) if is_local(master) else "starting Spark")
     with session(master, name=name) as spark:
         yield spark

@@ -29,7 +29,7 @@ from tandem.controller.cli.options.target_cluster import TargetConfigOption, Tar
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.keep_outcome import keep_outcome
 from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table
-from tandem.controller.cli.restore.view import telling
+from tandem.controller.cli.restore.view import record_bytes, telling
 
 if TYPE_CHECKING:
     from tandem.backup_avro.documents.outcome import JobOutcome, JobScope
@@ -157,7 +157,7 @@ def drill(
             f"generation {plan.generation}, at most {plan.records:,} records, {output.size(size)} as they are stored, "
             f"into *{options.naming.suffix}"
         )
-        with spark_session(master, name=f"tandem drill {loaded.pair}") as spark, telling() as tell:
+        with spark_session(master, name=f"tandem drill {loaded.pair}") as spark, telling(record_bytes(plan)) as tell:
             request = RestoreRequest(address=address, reader=reader, target=target, options=options, now=_now)
             done = job.drill(spark, request, keep=keep, tell=tell)
     except TandemError as error:
@@ -180,8 +180,7 @@ def _now() -> int:
 
 def _size(plan: RestorePlan) -> int:
     """Return the bytes that the plan reads, in their stored (compressed) size."""
-    parts = (piece.part for topic in plan.topics for item in topic.partitions for piece in item.slices)
-    return sum(part.end - part.start for part in parts)
+    return sum(topic.bytes for topic in plan.topics)
 
 
 def _what(plan: RestorePlan | None, options: RestoreOptions) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -39,7 +40,7 @@ from tandem.controller.cli.restore.options import (
     write_plan,
 )
 from tandem.controller.cli.restore.vanished import vanished
-from tandem.controller.cli.restore.view import show_plan, show_report, telling
+from tandem.controller.cli.restore.view import record_bytes, show_plan, show_report, telling
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -269,6 +270,7 @@ def restore(
         return
     output.note("planning: reading the chains of the backup, and the target cluster")
     from tandem.spark_jobs.spark.session import is_local, starting_context  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.spark_jobs.spark.start_time import starting_spark  # noqa: PLC0415 - likewise
 
     files = layout_options.reading(
         layout_options.LayoutArguments(
@@ -303,6 +305,8 @@ def restore(
         if dry_run or plan is not None
         else starting_context(master, name=f"tandem restore {name}", schedules_only=True)
     ) as start:
+        if start is not None and is_local(master):
+            output.note(starting_spark(os.environ))
         from tandem.backup_avro.documents.outcome import JobKind  # noqa: PLC0415 - loaded when the command runs, not for --help
         from tandem.sink.store.chain import outcomes  # noqa: PLC0415 - likewise
         from tandem.spark_jobs.reading.object_reader import StoreAddress  # noqa: PLC0415 - likewise
@@ -405,7 +409,7 @@ def _carried_out(
 
     began = time.monotonic()
     try:
-        with telling() as tell:
+        with telling(record_bytes(prepared.plan)) as tell:
             report = job.carry_out(prepared, request, start, tell=tell)
     except KeyboardInterrupt:
         output.note("interrupted")

@@ -328,24 +328,40 @@ def _unfinished(plan: RestorePlan, *, wrong: bool) -> str:
     return f"this restore did not end: {goes_on}`tandem restore abandon {short(plan.hash)}` gives it up{held}"
 
 
-def progress_line(done: int, of: int, *, since: int, seconds: float) -> str:
+def progress_line(done: int, of: int, *, since: int, seconds: float, each_bytes: float) -> str:
     """Return a line of progress: `done` of `of` records, and, once some were seen to arrive, their rate and the rest.
 
     `since` is the number of records at the start of the `seconds`: a resumed restore does not begin at 0.
+    `each_bytes`: see `record_bytes`.
     """
     line = f"{done} of {of} records"
     rate = (done - since) / seconds if seconds > 0 else 0.0
-    return f"{line}, {rate:,.0f} records/s, about {output.duration((of - done) / rate)} left" if rate > 0 else line
+    if rate <= 0:
+        return line
+    left = output.duration((of - done) / rate)
+    return f"{line}, {rate:,.0f} records/s, {_megabytes(rate * each_bytes)} stored, about {left} left"
 
 
-def telling() -> Any:  # noqa: ANN401 - a context manager of a class that is defined when the command runs
-    """Show the progress of a restore on stderr: a bar on a terminal, else lines at intervals."""
+def _megabytes(bytes_per_s: float) -> str:
+    return f"{bytes_per_s / 1e6:,.1f} MB/s"
+
+
+def record_bytes(plan: RestorePlan) -> float:
+    """Return what a record of the plan takes in the store on average, in bytes."""
+    return sum(topic.bytes for topic in plan.topics) / max(plan.records, 1)
+
+
+def telling(each_bytes: float) -> Any:  # noqa: ANN401 - a context manager of a class that is defined when the command runs
+    """Show the progress of a restore on stderr: a bar on a terminal, else lines at intervals.
+
+    `each_bytes`: see `record_bytes`.
+    """
     import sys  # noqa: PLC0415 - only needed here
 
-    return _bar() if output.is_fancy(sys.stderr) else _lines()
+    return _bar(each_bytes) if output.is_fancy(sys.stderr) else _lines(each_bytes)
 
 
-def _lines() -> Any:  # noqa: ANN401 - as above
+def _lines(each_bytes: float) -> Any:  # noqa: ANN401 - as above
     from contextlib import nullcontext  # noqa: PLC0415 - only needed here
 
     from tandem.spark_jobs.restore.report import RestoreListener  # noqa: PLC0415 - loaded when the command runs, not for --help
@@ -366,7 +382,8 @@ def _lines() -> Any:  # noqa: ANN401 - as above
             began, before = self._first = self._first or (now, done)
             if now - self._last >= _EVERY_S:
                 self._last = now
-                output.note(progress_line(done, of, since=before, seconds=now - began))
+                seconds = now - began
+                output.note(progress_line(done, of, since=before, seconds=seconds, each_bytes=each_bytes))
 
         def unfinished(self, plan: RestorePlan, *, wrong: bool = False) -> None:
             output.note(_unfinished(plan, wrong=wrong))
@@ -374,13 +391,20 @@ def _lines() -> Any:  # noqa: ANN401 - as above
     return nullcontext(Lines())
 
 
-def _bar() -> Any:  # noqa: ANN401 - as above
+def _bar(each_bytes: float) -> Any:  # noqa: ANN401 - as above
     from contextlib import contextmanager  # noqa: PLC0415 - only needed here
 
     import rich.console  # noqa: PLC0415 - only needed on a terminal
     import rich.progress  # noqa: PLC0415 - likewise
+    import rich.text  # noqa: PLC0415 - likewise
 
     from tandem.spark_jobs.restore.report import RestoreListener  # noqa: PLC0415 - loaded when the command runs, not for --help
+
+    class Rate(rich.progress.ProgressColumn):
+        """The stored bytes per second, as the last half minute has it."""
+
+        def render(self, task: rich.progress.Task) -> rich.text.Text:
+            return rich.text.Text(_megabytes(task.speed * each_bytes) if task.speed else "")
 
     class Bar(RestoreListener):
         """Shows the progress as a bar."""
@@ -404,8 +428,9 @@ def _bar() -> Any:  # noqa: ANN401 - as above
     def shown() -> Iterator[RestoreListener]:
         columns: Iterable[Any] = (
             rich.progress.TextColumn("{task.description}"),
-            rich.progress.BarColumn(),
+            rich.progress.BarColumn(bar_width=16),
             rich.progress.MofNCompleteColumn(),
+            Rate(),
             rich.progress.TimeElapsedColumn(),
             rich.progress.TextColumn("left"),
             rich.progress.TimeRemainingColumn(compact=True),

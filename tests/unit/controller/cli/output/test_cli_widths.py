@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -168,7 +169,7 @@ def test_the_bar_of_a_restore_goes_on_in_the_next_phase(monkeypatch: pytest.Monk
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr("sys.stderr", shown := Terminal())
-    with telling() as tell:
+    with telling(100.0) as tell:
         tell.phase("loading")
         tell.records(7, 7)
         time.sleep(0.3)  # the bar is drawn ten times a second
@@ -178,6 +179,21 @@ def test_the_bar_of_a_restore_goes_on_in_the_next_phase(monkeypatch: pytest.Monk
     assert "7/7" in shown.getvalue()
     assert "0/?" in drawn
     assert "7/7" not in drawn
+
+
+def test_the_bar_of_a_restore_has_its_rate_and_what_is_left_on_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a restore that takes hours, which has the widest figures."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("sys.stderr", shown := Terminal())
+    with telling(1000.0) as tell:
+        tell.phase("loading")
+        for done in range(0, 4_000_000, 1_000_000):
+            tell.records(done, 900_000_000)
+            time.sleep(0.15)
+    (line, *_) = [each for each in re.split(r"[\r\n]", shown.getvalue()) if "3000000/900000000" in each]
+    assert re.search(r"[\d,]+\.\d MB/s .*left \S*\d", line), line
+    assert "…" not in line
 
 
 def test_restore_points_keep_their_moments_on_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:

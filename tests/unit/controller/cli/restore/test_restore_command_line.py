@@ -104,5 +104,7 @@ def test_a_command_with_root_and_pair_reads_no_file_of_the_folder(
 
 def test_lines_of_progress() -> None:
     """The rate counts what arrived since the start, which a resumed restore has behind it."""
-    assert progress_line(500, 2000, since=0, seconds=0.0) == "500 of 2000 records"
-    assert progress_line(1000, 2000, since=500, seconds=5.0) == "1000 of 2000 records, 100 records/s, about 10s left"
+    assert progress_line(500, 2000, since=0, seconds=0.0, each_bytes=50_000.0) == "500 of 2000 records"
+    assert progress_line(1000, 2000, since=500, seconds=5.0, each_bytes=50_000.0) == (
+        "1000 of 2000 records, 100 records/s, 5.0 MB/s stored, about 10s left"
+    )
