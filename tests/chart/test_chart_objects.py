@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from chart.rendering import (
     rendered,
 )
 from chart.restricted import violations
+from supply_chain import release, wheel
 from tandem.controller.config import load
 
 DIGEST = f"sha256:{'0123456789abcdef' * 4}"
@@ -576,3 +578,29 @@ def test_null_takes_out_what_the_chart_sets() -> None:
     for values in (single(**nothing), {**single(), "defaults": nothing}):
         for _, pod in pods(render(values)):
             assert pod["securityContext"].keys() == {"runAsNonRoot", "seccompProfile", "fsGroupChangePolicy"}
+
+
+def test_the_package_of_the_chart_is_the_same_twice(tmp_path: Path) -> None:
+    """As the release script makes it of a commit: twice, and compared; it holds the chart and nothing else."""
+    one_, other = (release.chart(tmp_path / name, commit="HEAD") for name in ("one", "other"))
+    assert one_.read_bytes() == other.read_bytes()
+    with tarfile.open(one_) as archive:
+        names = archive.getnames()
+    assert {"tandem/Chart.yaml", "tandem/values.schema.json", "tandem/templates/statefulset.yaml"} <= set(names)
+    assert all(name.startswith("tandem/") for name in names)
+
+
+def test_packages_of_the_chart_that_differ_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package that has the time of its making in it, say, is no release."""
+    made = iter((b"1", b"2"))
+    chart_of = release.chart_of
+
+    def changed(sources: bytes, folder: Path, *, at_s: int) -> Path:
+        packaged = chart_of(sources, folder, at_s=at_s)
+        packaged.write_bytes(packaged.read_bytes() + next(made))
+        return packaged
+
+    monkeypatch.setattr(release, "chart_of", changed)
+    with pytest.raises(wheel.UnlikeError):
+        release.chart(tmp_path, commit="HEAD")
+    assert list(tmp_path.iterdir()) == []

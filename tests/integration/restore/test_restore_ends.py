@@ -108,7 +108,9 @@ def test_a_setting_that_the_cluster_refuses_by_now(
     config.write_text(
         f"pair: shop\nkafka: {{bootstrap.servers: '{case.kafka.bootstrap}'}}\nstore: {{root: '{case.root}'}}\n"
     )
-    command = ("restore", "abandon", plan[:16])
+    command = ("restore", "abandon", plan[:16], "--yes")
+    tandem(config, *command[:-1], expected=ExitCode.REFUSED)
+    assert unfinished(case, live).plan == plan, "nobody could be asked"
     done, _ = tandem(config, *command, expected=ExitCode.UNHEALTHY)
     wanted = {"topic": live, "setting": "retention.ms", "wanted": "86400000", "reason": "a day is too long"}
     assert (done["refused"], done["putBack"]) == ([wanted], [])

@@ -156,7 +156,7 @@ RESTORES: Final = (
     act("restore vanished customers -c a.yaml --yes -o json", 5),
     act("restore abandon -c tandem.yaml 3f1c0a9be27d4416", 2),
     act("restore abandon 3f1c0a9be27d4416 -c a.yaml", 2),
-    act("restore abandon 3f1c0a9be27d4416 --target-bootstrap-servers other:9092", 2),
+    act("restore abandon 3f1c0a9be27d4416 --target-bootstrap-servers other:9092 --yes", 2),
     act("restore groups -c tandem.yaml --restore 1f0c5e7a2b9d4c38", says="billing", before="note_restore"),
     act("restore groups -c tandem.yaml --restore 1f0c5e7a2b9d4c38 --execute", says="billing"),
     act("restore groups -c tandem.yaml --restore 1f0c5e7a2b9d4c38 --rollback", says="billing"),

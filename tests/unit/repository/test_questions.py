@@ -74,6 +74,9 @@ ANSWERS = {
     ),
     "Does it work with MSK and IAM?": Answer("docs/connections.md#amazon-msk-with-iam", ("aws.msk.iam: true", "9098")),
     "What if the encryption key is lost?": Answer("docs/encryption.md#the-key-is-lost", ("lost", "another key")),
+    "What if the signing key is lost?": Answer(
+        "docs/signing.md#the-private-key-is-lost", ("another key", "trust", "does not start")
+    ),
     "What are RPO and RTO?": Answer("docs/recovery-objectives.md", ("RPO: 60 s", *(f"{time} " for time in RESTORE))),
     "How is it monitored?": Answer("docs/alerts.md", ("/metrics", f"{ALERTS} alerts", "tandem check")),
     "How are a person's records erased?": Answer("docs/erasure.md", ("tandem erase", "proves")),

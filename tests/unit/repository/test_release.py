@@ -1,4 +1,4 @@
-"""A tag is the release that it names, or nothing is built; the chart's package is the same twice."""
+"""A tag is the release that it names, or nothing is built."""
 
 from __future__ import annotations
 

@@ -43,7 +43,12 @@ class AbandonResult:
     own: Mapping[str, Mapping[str, str]]
 
 
-def find(found: RestoreProgress, name: str) -> PlanState:
+def find(target: TargetCluster, name: str) -> PlanState:
+    """Return the unfinished restore whose plan's hash begins with `name`. Raises as `find_in`."""
+    return find_in(target.plans() if marks.partitions(target.admin) else RestoreProgress(), name)
+
+
+def find_in(found: RestoreProgress, name: str) -> PlanState:
     """Return the restore whose plan's hash begins with `name`.
 
     Raises ConfigError unless exactly one matches, or if `name` has fewer than eight digits, RefusedError if it ended.
@@ -74,7 +79,7 @@ def abandon(target: TargetCluster, name: str, tell: Callable[[str], None] = lamb
     A run of it that is still at work is fenced. If this call is interrupted, or if the cluster refuses some of the
     config, it is to be repeated. `tell` receives messages about the current step.
     """
-    begun = find(target.plans() if marks.partitions(target.admin) else RestoreProgress(), name)
+    begun = find(target, name)
     # A run that is at work finds out at its next write of the plan's state, its tasks when they check the run's id.
     state = replace(begun, run=str(uuid.uuid4()))
     lease_record.write_phase(target, begun, state)

@@ -14,7 +14,7 @@ from support.backups.build_backup import PAIR, Backup, records
 from support.backups.requests import cut_request
 
 from tandem.sink.store import open_store
-from tandem.sink.store.chain import checkpoints
+from tandem.sink.store.chain import checkpoints, restore_targets
 from tandem.sink.store.chain.chain_writer import now_ms
 
 #: Far above the limit of completion, far below the time-outs of a store, also on a busy machine (seconds).
@@ -41,7 +41,7 @@ def offered(line: str, folder: Path) -> list[str]:
 
 @pytest.fixture
 def backup(tmp_path: Path) -> Path:
-    """A folder with a configuration, a generation of two topics, and a checkpoint."""
+    """A folder with a configuration, a generation of two topics, a checkpoint, and what a restore noted."""
     place = tmp_path / "store"
     place.mkdir()
     store = open_store(place.as_uri())
@@ -49,6 +49,7 @@ def backup(tmp_path: Path) -> Path:
     Backup.begun(store, data, number=1, instance="a").complete()
     at = now_ms(store)
     checkpoints.put_request(store, cut_request(id="before-migration", at=at, deadline=at + 600_000))
+    restore_targets.announce_targets(store, PAIR, "ab" * 32, "cluster", ["orders.restored", "prices.restored"])
     (tmp_path / "tandem.yaml").write_text(f"pair: {PAIR}\nstore: {{root: '{place.as_uri()}'}}\n")
     return tmp_path
 
@@ -67,6 +68,7 @@ def backup(tmp_path: Path) -> Path:
         ("tandem verify --against-generation 1,", ["1,1"]),
         ("tandem describe ", ["1", "orders", "prices"]),
         ("tandem describe x", []),
+        ("tandem restore adopt or", ["orders.restored"]),
     ],
 )
 def test_names_of_the_backup_are_offered(line: str, names: list[str], backup: Path) -> None:

@@ -32,6 +32,7 @@ ASKS: Final[Mapping[str, str]] = {
     "checkpoint delete": "ends a moment that could be restored",
     "restore": "the recorded retention may delete records at once",
     "restore vanished": "writes into a live topic",
+    "restore abandon": "ends a run, and the restore can't be resumed",
     "rewind": "writes into a live topic",
 }
 #: Commands that show a plan, and change something with --execute alone.
@@ -53,7 +54,6 @@ NEITHER: Final = {
     ),
     *("pause", "resume", "catch-up", "checkpoint create", "checkpoint list", "checkpoint show", "restore list"),
     *(
-        "restore abandon",
         "restore adopt",
         "export",
         "drill",

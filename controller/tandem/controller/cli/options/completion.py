@@ -1,4 +1,4 @@
-"""What Tab offers for values that only the store knows: topics, checkpoints, generations.
+"""What Tab offers for values that only the store knows: topics, checkpoints, generations, topics of restores.
 
 Each function returns the names that begin with what is typed. It reads the store of the command line typed so far, or
 of the configuration that would count, and returns nothing if that takes longer than a moment or fails: a shell waits,
@@ -49,6 +49,11 @@ def generation_pairs(context: typer.Context, incomplete: str) -> list[str]:
 def generations_and_topics(context: typer.Context, incomplete: str) -> list[str]:
     """Return what `tandem describe` describes."""
     return _offered(context, incomplete, _generations_and_topics)
+
+
+def created_topics(context: typer.Context, incomplete: str) -> list[str]:
+    """Return names of topics that restores created, which `tandem restore adopt` takes."""
+    return _offered(context, incomplete, _created)
 
 
 def _listed(context: typer.Context, incomplete: str, names: _Names) -> list[str]:
@@ -103,6 +108,12 @@ def _generations(store: ObjectStore, pair: str) -> Iterable[str]:
 def _generations_and_topics(store: ObjectStore, pair: str) -> Iterable[str]:
     found = _chains(store, pair)
     return [*_numbers_of(found), *_topics_of(found)]
+
+
+def _created(store: ObjectStore, pair: str) -> Iterable[str]:
+    from tandem.sink.store.chain.restore_targets import noted_topics  # noqa: PLC0415 - as above
+
+    return noted_topics(store, pair)
 
 
 def _topics_of(found: Sequence[Generation]) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from tandem.backup_avro.errors import PermanentError
+from tandem.controller.cli.options.completion import created_topics
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption, load
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.output import OutputFormat, OutputOption
@@ -34,7 +35,9 @@ class RestoreAdopted:
 
 def adopt(
     context: typer.Context,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="As `tandem status` names it.")],
+    topic: Annotated[
+        str, typer.Argument(metavar="TOPIC", help="As `tandem status` names it.", autocompletion=created_topics)
+    ],
     config: ConfigOption = None,
     overrides: SetOption = None,
     *,

@@ -12,6 +12,7 @@ import typer
 from tandem.backup_avro.chain.entries import iso
 from tandem.backup_avro.errors import ConfigError, ExitCode
 from tandem.controller.cli.options.backup_place import of_store
+from tandem.controller.cli.options.consent import YesOption, consent
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption, configured_somewhere
 from tandem.controller.cli.options.target_cluster import TargetConfigOption, TargetServersOption, target_properties
 from tandem.controller.cli.output import output
@@ -100,15 +101,21 @@ def abandon(
     *,
     target_servers: TargetServersOption = None,
     target_config: TargetConfigOption = None,
+    yes: YesOption = False,
     output_: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Abandon a restore that did not end, and give topics of --append their config back.
 
-    The records that it wrote stay in the topics. Exit code 5 if it ended; 3 if the cluster refuses some of the config.
+    A run that is still at work is ended, too, and the restore cannot be resumed. The records that it wrote stay in the
+    topics. Exit code 5 if it ended; 3 if the cluster refuses some of the config.
     """
-    from tandem.spark_jobs.restore import abandon as job  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.controller.status.health import first_names  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.spark_jobs.restore import abandon as job  # noqa: PLC0415 - likewise
 
     target = _target(context, config, overrides, target_servers, target_config)
+    begun = job.find(target, plan)
+    output.note(f"restore {_short(begun)} into {first_names(sorted(begun.targets))}, begun at {iso(begun.at)}")
+    consent("Give it up? It can't be resumed then, and a run that is at work ends.", yes=yes)
     done = job.abandon(target, plan, output.note)
     body = RestoreAbandoned(
         restore=_short(done.state),

@@ -14,6 +14,7 @@ import typer
 
 from tandem.backup_avro.errors import ExitCode, TandemError
 from tandem.controller.cli.options.backup_place import (
+    AtOption,
     CheckpointOption,
     GenerationOption,
     TopicsArgument,
@@ -95,12 +96,7 @@ def drill(
     named_topics: TopicsArgument = None,
     topics: TopicsOption = None,
     generation: GenerationOption = None,
-    at: Annotated[
-        str | None,
-        typer.Option(
-            "--at", metavar="TIME", help="The state as of this time, e.g. 2026-05-04T10:00:00Z; else the newest."
-        ),
-    ] = None,
+    at: AtOption = None,
     checkpoint: CheckpointOption = None,
     target_servers: TargetServersOption = None,
     target_config: TargetConfigOption = None,

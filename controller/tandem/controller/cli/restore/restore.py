@@ -73,7 +73,7 @@ app.command(
 app.command(
     epilog=examples(
         "tandem restore abandon 3f1c0a9be27d4416 -c a.yaml",
-        "tandem restore abandon 3f1c0a9be27d4416 --target-bootstrap-servers other:9092",
+        "tandem restore abandon 3f1c0a9be27d4416 --target-bootstrap-servers other:9092 --yes",
     ),
 )(abandon)
 app.command(

@@ -40,7 +40,8 @@ class TopicRow:
 class TopicPage:
     """The topics whose names contain `search`, worst first, or `chosen` with its partitions.
 
-    `found` counts all that match, of which `rows` are at most fifty.
+    `found` counts all that match, of which `rows` are at most fifty. `partition` is the only one that was asked for, as
+    it was typed; `partitions` has no rows if there is none of that number.
     """
 
     pair: str
@@ -50,23 +51,27 @@ class TopicPage:
     found: int
     rows: tuple[TopicRow, ...]
     chosen: str | None = None
+    partition: str = ""
     partitions: Partitions | None = None
 
 
 def topic_page(shown: Content, query: str, generations: Iterable[Generation] = ()) -> TopicPage:
     """Return the page for a query: `q` is a part of a name, in whatever case, `topic` the whole name of one.
 
-    If the shown generation is among `generations`, the page of a topic has what it holds of each partition.
+    `partition` is the number of one of that topic's partitions. If the shown generation is among `generations`, the
+    page of a topic has what it holds of each partition.
     """
     asked = parse_qs(query[: 4 * _LONGEST], max_num_fields=8)
     search = asked.get("q", [""])[0].strip()
     chosen = asked.get("topic", [None])[0]
+    partition = asked.get("partition", [""])[0].strip()
     active = shown.active
     positions: dict[str, list[PositionStatus]] = {}
     for one in () if active is None else active.positions:
         positions.setdefault(one.topic, []).append(one)
     matching = {name: its for name, its in positions.items() if search.casefold() in name.casefold()}
     rows = [_row(name, its) for name, its in matching.items()]
+    listed = [one for one in positions.get(chosen or "", ()) if partition in {"", str(one.partition)}]
     return TopicPage(
         pair=shown.pair,
         at=None if shown.found is None else shown.found.at,
@@ -75,10 +80,11 @@ def topic_page(shown: Content, query: str, generations: Iterable[Generation] = (
         found=len(rows),
         rows=tuple(heapq.nsmallest(ROWS, rows, key=_worst_first)),
         chosen=chosen,
+        partition=partition,
         partitions=(
             None
             if active is None or chosen not in positions
-            else _with_holdings(worst_partitions(active.number, positions[chosen]), positions[chosen], generations)
+            else _with_holdings(worst_partitions(active.number, listed), listed, generations)
         ),
     )
 
@@ -89,8 +95,8 @@ def _with_holdings(
     generation = next((one for one in generations if one.number == found.generation), None)
     if generation is None:
         return found
-    ids = {one.topic_id for one in positions}
-    parts = [(item, part) for item, part in generation.live_parts() if part.key.topic_id in ids]
+    wanted = {PartitionKey(one.topic_id, one.partition) for one in positions}
+    parts = [(item, part) for item, part in generation.live_parts() if part.key in wanted]
     keys = [PartitionKey(row.position.topic_id, row.position.partition) for row in found.rows]
     listed = set(keys)
     held = holdings((one for one in parts if one[1].key in listed), lambda key: key)

@@ -76,6 +76,14 @@ def adopt_topic(store: ObjectStore, pair: str, topic: str) -> list[AdoptedTopic]
     return removed
 
 
+def noted_topics(store: ObjectStore, pair: str) -> list[str]:
+    """Return the names of all topics that restores of the pair noted, in any cluster. Raises errors of the store."""
+    keys = [info.key for info in store.list(layout.restore_targets_prefix(pair))]
+    return sorted(
+        {name for key in keys for targets in _read(store, key) if targets.pair == pair for name in targets.topics}
+    )
+
+
 def _put_named(store: ObjectStore, targets: RestoreTargets) -> None:
     """Put a document under the hash of its contents."""
     data = encode_targets(targets)

@@ -110,12 +110,30 @@ def test_ten_thousand_partitions_are_bounded(store: MemoryStore) -> None:
     assert len(html) < 50_000
 
 
+def test_one_of_ten_thousand_partitions_is_found(store: MemoryStore) -> None:
+    """Whatever its rank, by its number; the field keeps it, and is not there where all are listed."""
+    many, few = TopicSpec("many", partitions=10_000), TopicSpec("few", partitions=3)
+    backup = Backup.claim(store, topics=[many, few], number=1, instance="a")
+    backup.commit([*records("many", 4711, range(7)), *records("many", 5000, range(9))], journal=True)
+    backup.complete()
+    seen = sight(store, topics=[many, few])
+    found = content(overview(seen), me="a", turns=[], ran=None)
+    told = checked(topics(topic_page(found, "topic=many&partition=4711", seen.generations)))
+    assert [[row[0].split()[0], row[3], row[5]] for row in told.rows()][1:] == [["many-4711", "7", "1"]]
+    fields = {each.attributes["name"]: each.attributes["value"] for each in told.all("input")}
+    assert fields == {"topic": "many", "partition": "4711"}
+    assert [each.attributes["value"] for each in drawn(found, "topic=many").all("input")] == ["many", ""]
+    assert drawn(found, "topic=few").all("input") == []
+    for absent in ("10000", "-1", "4711x", "04711"):
+        assert f"There is no partition {absent}." in drawn(found, f"topic=many&partition={absent}").text
+
+
 def test_ten_thousand_topics_are_bounded(store: MemoryStore) -> None:
     """Fifty are shown, and how many more there are."""
-    found = shown(store, *(TopicSpec(f"t{number}", partitions=1) for number in range(1000)))
+    found = shown(store, *(TopicSpec(f"t{number}", partitions=1) for number in range(10_000)))
     told = drawn(found, "")
     assert sum(row[0].startswith("t") for row in told.rows()) == ROWS
-    assert "and 950 more, none of them worse" in told.text
+    assert "and 9,950 more, none of them worse" in told.text
 
 
 def test_before_anything_is_built() -> None:
@@ -126,7 +144,7 @@ def test_before_anything_is_built() -> None:
 NASTY = "<script>alert(1)</script>\"'&amp;<!--"
 
 
-@pytest.mark.parametrize("name", ["q", "topic"])
+@pytest.mark.parametrize("name", ["q", "topic", "topic=orders&partition"])
 def test_a_query_is_text(store: MemoryStore, name: str) -> None:
     """Whatever somebody put into a link."""
     found = shown(store, TopicSpec("orders", partitions=1))

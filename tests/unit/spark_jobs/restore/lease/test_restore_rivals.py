@@ -111,14 +111,14 @@ def test_a_restore_is_found_by_the_beginning_of_its_name() -> None:
     """By one that fits one only; one that ended can't be given up."""
     other = replace(_STATE, plan="ab" * 31 + "ac", state=PlanPhase.FINISHED)
     found = _known(_STATE, other)
-    assert abandon.find(found, _STATE.plan) == _STATE
+    assert abandon.find_in(found, _STATE.plan) == _STATE
     for name, what in (("abababab", "2 restores that begin with 'abababab'"), ("b" * 8, "no restore 'bbbbbbbb'")):
         with pytest.raises(ConfigError, match=f"the target knows {what}"):
-            abandon.find(found, name)
+            abandon.find_in(found, name)
     with pytest.raises(ConfigError, match="'ababab' is too short"):
-        abandon.find(_known(_STATE), "ababab")
+        abandon.find_in(_known(_STATE), "ababab")
     with pytest.raises(RefusedError, match="abababababababab is finished"):
-        abandon.find(found, other.plan)
+        abandon.find_in(found, other.plan)
 
 
 def test_settings_of_its_own_take_the_place_of_the_loading_config() -> None:
