@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -34,3 +35,16 @@ def test_only_the_incubator_module_is_dropped(given: bool, tmp_path: Path, monke
     assert launcher == f"{shim}|Main|"
     assert os.environ.get("JAVA_HOME") == (str(home) if given else None)
     assert not Path(shim).exists()
+
+
+def test_a_real_jvm_does_not_warn() -> None:
+    """The option that Spark's launcher adds makes it warn on stderr; behind the launcher it starts without a word."""
+    java = shutil.which("java")
+    assert java is not None, "Spark needs Java"
+    command = ["--add-modules=jdk.incubator.vector", "-Xshare:auto", "--version"]
+    plain = subprocess.run([java, *command], capture_output=True, text=True, check=True)
+    assert "WARNING: Using incubator modules" in plain.stdout + plain.stderr
+    with without_incubator_modules():
+        shim = os.environ["JAVA_HOME"]
+        quiet = subprocess.run([f"{shim}/bin/java", *command], capture_output=True, text=True, check=True)
+    assert (quiet.stderr, "WARNING" in quiet.stdout) == ("", False)
