@@ -193,7 +193,7 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="vanished keys: a copy from a spell of a policy that deletes is not compared",
         file=_KEYS,
-        old=" or older.compacted_since(key) is None:\n",
+        old=" or guarded_from(newer, older, key) is None:\n",
         new=" or not only_compacts((older, newer), key):\n",
     ),
     Mistake(
@@ -262,5 +262,77 @@ MISTAKES: tuple[Mistake, ...] = (
         old="                results[key] = self._compare(key, older, newer, parts)\n",
         new="                results[key] = self._compare(key, older, newer, parts)\n"
         "            results |= dict.fromkeys(key for key in missing if key not in compared)\n",
+    ),
+    Mistake(
+        name="expiring topics: what has expired is a loss",
+        file=_KEYS,
+        old="    return max(0, *starts, 0 if expired is None else expired.offset)\n",
+        new="    return 0 if starts else expired\n",
+    ),
+    Mistake(
+        name="expiring topics: what has expired from the newer copy itself is a loss",
+        file=_KEYS,
+        old="0 if expired is None else expired.offset)",
+        new="0)",
+    ),
+    Mistake(
+        name="expiring topics: they are compared with nothing",
+        file=_KEYS,
+        old="    if newer.compacted_since(key) is not None or any(",
+        new="    if topics or any(",
+    ),
+    Mistake(
+        name="expiring topics: log starts of before a policy that only compacts are taken to be known",
+        file=_KEYS,
+        old="    if newer.compacted_since(key) is not None or any(",
+        new="    if any(",
+    ),
+    Mistake(
+        name="expiring topics: the log start that a scan meets is not recorded",
+        file="sink/tandem/sink/read/scan/local_ranges.py",
+        old="                progress.begins_at(fault.log_start)\n",
+        new="",
+    ),
+    Mistake(
+        name="expiring topics: the log start that a worker meets is not recorded",
+        file="sink/tandem/sink/read/scan/accept_ranges.py",
+        old="        progress.begins_at(read.log_start)\n",
+        new="",
+    ),
+    Mistake(
+        name="expiring topics: a catch-up job reads the lowest range, which tells of no log start",
+        file="sink/tandem/sink/read/scan/spark_ranges.py",
+        old="                if progress.expires and next_offer.range.low == progress.scan.base.start:\n",
+        new="                if False:\n",
+    ),
+    Mistake(
+        name="expiring topics: the log start at which a scan begins again is not recorded",
+        file="sink/tandem/sink/pipeline.py",
+        old="            progress.begins_at(bounds.start)\n",
+        new="",
+    ),
+    Mistake(
+        name="expiring topics: the log start that a scan meets moves where the policy only compacts",
+        file="sink/tandem/sink/read/progress/partition_progress.py",
+        old="        if self.expires:\n            self.log_start = max(self.log_start, min(log_start, self.offset))\n",
+        new="        self.log_start = max(self.log_start, min(log_start, self.offset))\n",
+    ),
+    Mistake(
+        name="expiring topics: what has expired since is brought back with what vanished",
+        file="spark_jobs/tandem/spark_jobs/restore/vanished/find.py",
+        old="    return max(begin, *later)\n",
+        new="    return begin\n",
+    ),
+    Mistake(
+        name="expiring topics: a copy that is kept for lost keys is restored with what has expired",
+        file=_LOSSES,
+        old="    return kept and state.compacted_since(key) is not None\n",
+        new="    return kept\n",
+    ),
+    Mistake(
+        name="expiring topics: lost keys are put down to a policy that changed",
+        file=_KEYS,
+        old="    if known is not None:\n        begin = known[0]\n",
+        new="    if True:\n        begin = 0 if known is None else known[0]\n",
     ),
 )

@@ -155,7 +155,7 @@ def many(play_one: Callable[[int], Outcome], seeds: range, *, jobs: int, stop_af
         f" {totals['set back']} volumes set back to a snapshot,"
         f" {totals['accident']} accidents in which keys vanished ({totals['vanished key']} that a copy had,"
         f" {totals['kept key']} of them kept, {totals['released key']} released, {totals['written again']} written"
-        f" again, {totals['unprovable key']} not provable),"
+        f" again, {totals['expired key']} expired, {totals['unprovable key']} not provable),"
         f" {totals['leaderless']} partitions"
         f" without a leader, {totals['damage']} records that can't be decoded, {totals['denied']} topics that may"
         f" not be read, {totals['recreate']} recreated topics, {totals['checkpoint']}"

@@ -1,20 +1,23 @@
 """The judge of keys that vanished: what an accident took from a log stays in some copy until a person releases it.
 
-An accident takes records from a log that only compacts, without tombstones. Of each key whose newest record it took,
-and that a complete generation has, some kept generation has that record until
+An accident takes records from a log that only compacts, without tombstones, or from the middle of one whose policy
+deletes as well. Of each key whose newest record it took, and that a complete generation has, some kept generation has
+that record until
 
 * the key is written or deleted again, and a complete generation has read the log beyond that;
 * a release names the copies that have it;
-* nothing proves the loss (docs/decisions/0119, 0122): each copy that has the record is in doubt or was never read to
-  the end, or no copy so far had seen another policy than one that deletes since the record lay above the log's start,
-  or each newer one was scanned so late that a tombstone might have come and gone in between.
+* it would have expired: the log begins above it, and no generation has told of another policy than one that deletes;
+* nothing proves the loss (docs/decisions/0119, 0122, 0149): each copy that has the record is in doubt or was never
+  read to the end, or the policy came to be compact alone only after the record lay below the log's start, or after the
+  copy was made, or each newer one was scanned so late that a tombstone might have come and gone in between.
 
-And no generation is kept for keys that never vanished.
+And no generation is kept for keys that never vanished, nor tells of a log start above that of the log.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
@@ -22,7 +25,7 @@ from simulation.comparing import ViolationError
 from simulation.log import Cluster, Partition, Record
 from tandem.backup_avro.chain.entries import PartitionKey
 from tandem.backup_avro.chain.generation import Generation
-from tandem.backup_avro.selection.losses import vanished_keys
+from tandem.backup_avro.selection.losses import kept_losses
 
 _SHARE = 0.8
 """The share of a tombstone's life within which a scan must end that is to have seen it."""
@@ -68,12 +71,14 @@ class Vanishing:
         """Judge all generations as they are. `let_go`: up to which one a release names a partition."""
         for state in states:
             self._policies(state)
-            told = {} if state.gone else vanished_keys(state)
-            for key, count in told.items():
-                log = self.cluster.partitions[key.topic_id, key.partition]
+            for loss in () if state.gone else kept_losses(state):
+                log = self.cluster.partitions[loss.key.topic_id, loss.key.partition]
                 # A tail that had not read an erased key's tombstone yet may read its last value after the erasure.
-                if len(log.lineages) == 1 and count > len({*self._taken.get(key, ()), *log.erased}):
-                    raise ViolationError(f"generation {state.number} is kept for keys that never vanished: {key}")
+                taken = {*self._taken.get(loss.key, ()), *log.erased}
+                if loss.keys is None or len(log.lineages) > 1:
+                    continue
+                if loss.keys > len(taken) or not taken.issuperset(_named_keys(loss.reason, log)):
+                    raise ViolationError(f"generation {state.number} is kept for keys that never vanished: {loss.key}")
         for key in list(self._watched):
             if len(self.cluster.partitions[key.topic_id, key.partition].lineages) > 1:
                 del self._watched[key]  # what elections and snapshots cut off is watched in another way
@@ -82,6 +87,8 @@ class Vanishing:
 
     def _policies(self, state: Generation) -> None:
         for key, position in state.positions.items():
+            if position.log_start > self.cluster.partitions[key.topic_id, key.partition].start:
+                raise ViolationError(f"generation {state.number} leaves out what is still in the log: {key}")
             topic = state.topics.get(key.topic_id)
             if topic is not None and topic.config["cleanup.policy"] == "compact":
                 self._compacts.setdefault((state.number, key), max(position.log_start, 0))
@@ -104,6 +111,8 @@ class Vanishing:
                 self._settle(key, record, "erased key")
             elif self._written_again(key, record, live):
                 self._settle(key, record, "written again")
+            elif self._expired(key, record):
+                self._settle(key, record, "expired key")
             elif had and not had & numbers:
                 owners = [state for state in states if state.number in had]
                 if any(self._provable(key, record, owner, newer, released) for owner in owners for newer in states):
@@ -133,7 +142,8 @@ class Vanishing:
         ):
             return False
         topics = [state.topics[key.topic_id].config for state in (owner, newer)]
-        if record.offset < self._compacted_from(owner, key, released):
+        always = self._always_deletes(key, newer.number)
+        if not always and record.offset < self._compacted_from(owner, key, released):
             return False
         if key in owner.taints or not owner.read_through(key):
             return False
@@ -142,8 +152,25 @@ class Vanishing:
         in_time = base.done_at is not None and base.done_at - owner.head_at(key) < _SHARE * lives_ms
         if base.end <= owner.positions[key].offset:
             return True
-        deletes = any((state.number, key) in self._deletes for state in (owner, newer))
+        # Of a log that has always expired, tombstones that nobody read lie below its start, as all before them does.
+        deletes = not always and any((state.number, key) in self._deletes for state in (owner, newer))
         return in_time and not (deletes and newer.positions[key].log_start > owner.positions[key].offset)
+
+    def _always_deletes(self, key: PartitionKey, upto: int) -> bool:
+        """Whether no generation up to this number has told of a policy that is compact alone, and some of another.
+
+        What the log lost above its start, wherever copies think that it began, was to be removed by nothing but
+        compaction. The log's start only rises: a record that lies above it now did so at each scan.
+        """
+        numbers = range(1, upto + 1)
+        return any((number, key) in self._deletes for number in numbers) and not any(
+            (number, key) in self._compacts for number in numbers
+        )
+
+    def _expired(self, key: PartitionKey, record: Record) -> bool:
+        newest = max((number for number, of in (*self._deletes, *self._compacts) if of == key), default=0)
+        below = record.offset < self.cluster.partitions[key.topic_id, key.partition].start
+        return below and self._always_deletes(key, newest)
 
     def _compacted_from(self, owner: Generation, key: PartitionKey, released: int) -> float:
         """The log start when the policy was first compact alone, as the owner told, or else the last one before it.
@@ -165,3 +192,10 @@ class Vanishing:
     def end(self) -> None:
         """Count what is kept at the end."""
         self._count("kept key", sum(bool(had) for watched in self._watched.values() for had in watched.values()))
+
+
+def _named_keys(reason: str, log: Partition) -> set[int]:
+    """Return the keys of the lost records whose offsets a reason tells."""
+    _, _, told = reason.partition(" at offsets ")
+    offsets = {int(one) for one in re.findall(r"\d+", told.partition(";")[0])}
+    return {record.key for record in log.lineages[-1] if record.offset in offsets}

@@ -195,6 +195,8 @@ class World:
     """Likewise, of volumes that are put back to a snapshot."""
     accidents: Random = field(init=False)
     """Likewise, of accidents: logs that lose keys without a tombstone."""
+    mishaps: Random = field(init=False)
+    """Likewise, of accidents to logs of which records also expire."""
     erasures: Random = field(init=False)
     """Likewise, of keys that are erased from the backup."""
     erasing: bool = False
@@ -216,6 +218,7 @@ class World:
         self.promises = Random(f"promises {self.seed}")
         self.volumes = Random(f"volumes {self.seed}")
         self.accidents = Random(f"accidents {self.seed}")
+        self.mishaps = Random(f"accidents where records expire {self.seed}")
         self.erasures = Random(f"erasures {self.seed}")
         runtime.install(self.runtime)
         self.bucket = Bucket(self.runtime)
@@ -770,19 +773,21 @@ class World:
             self._lose_keys(rng.choice(partitions))
 
     def _lose_keys(self, partition: Partition) -> None:
-        """A log that only compacts loses keys: all below an offset, or some of the newest records.
+        """A log that is compacted loses keys: all below an offset, or some of the newest records.
 
         The log's start moves (retention or DeleteRecords, in a spell of another policy that may be seen or not, and may
         go on beyond the next turn), or it does not (a segment that is lost). Nobody lost a record that was written
-        again.
+        again. Where the policy has always deleted as well, a start that moves is no accident: records expire, and the
+        judge sees that nobody takes them for lost.
         """
-        rng = self.accidents
         topic = next(one for one in self.cluster.topics.values() if one.topic_id == partition.topic_id)
-        records = partition.there()
-        if topic.policies != {"compact"} or partition.leaderless or len(partition.lineages) > 1 or not records:
+        records, expires = partition.there(), "delete" in topic.policies
+        rng = self.mishaps if expires else self.accidents
+        if topic.topic_id in self.spells or partition.leaderless or len(partition.lineages) > 1 or not records:
             return
         newest = {record.key: record for record in records}
-        kind = rng.choice(("retention", "retention", "segment", "newest", "spell"))
+        kinds = ("retention", "retention", "segment", "newest", "spell")
+        kind = rng.choice(("segment", "newest", "expiry", "expiry") if expires else kinds)
         if kind == "newest":
             lost = rng.sample(list(newest.values()), rng.randint(1, len(newest)))
             below = 0
@@ -790,8 +795,11 @@ class World:
             below = 1 + rng.choice((rng.choice(records).offset, partition.told - 1))
             lost = [record for record in records if record.offset < below]
         self.say(f"{partition.topic_id[-2:]}-{partition.number} loses {[r.offset for r in lost]} by accident ({kind})")
-        self._count("accident")
-        self._take(partition, lost, start=0 if kind in {"newest", "segment"} else below)
+        if kind == "expiry":
+            partition.delete_below(below)
+        else:
+            self._count("accident")
+            self._take(partition, lost, start=0 if kind in {"newest", "segment"} else below)
         rest = rng.choice((0.0, 10.0, 40.0, 1000.0))  # else six keys are soon written again
         of = (partition.topic_id, partition.number)
         self.idle_from[of], self.idle_until[of] = self.runtime.now, self.runtime.now + rest

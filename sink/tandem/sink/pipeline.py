@@ -638,6 +638,7 @@ class Pipeline:
         led_by = progress.scan.led_by(bounds.leader, bounds.leader_epoch)
         if not (led_by and is_recognizable(progress.scan, last_known(before.hashes))):
             progress.scan.start_again(leader=bounds.leader, epoch=bounds.leader_epoch, start=bounds.start)
+            progress.begins_at(bounds.start)
         return progress
 
     def _partition_copies(self, progress: PartitionProgress) -> Sequence[PartitionCopy]:

@@ -297,3 +297,58 @@ def test_tombstones_for_everything_end_no_moment_of_the_window(
     assert back.returncode == 0, back.stderr
     rows = consume(bootstrap, [f"{topic}.then"]).rows
     assert {row.key for row in rows if row.value is not None} == ALL_KEYS
+
+
+def test_a_segment_that_is_lost_from_a_log_of_which_records_expire(
+    own_kafka: Callable[..., KafkaServer], make_topic: TopicMaker, new_pair: PairMaker, topic_name: str
+) -> None:
+    """Its keys are named, and come back; those that expired, below the log start, are no loss and stay away."""
+    kafka = own_kafka()
+    bootstrap, now, expired = kafka.bootstrap, round(time.time() * 1000), ROUND // 2
+    config = UNCLEANED | {"cleanup.policy": "compact,delete", "retention.ms": "-1"}
+    hurt, whole = (make_topic(f"{topic_name}-{name}", config=config, bootstrap=bootstrap) for name in ("hurt", "whole"))
+    for topic in hurt, whole:
+        for begin, at in ((0, now - HOUR_MS), (ROUND, now - HOUR_MS + 5000), (2 * ROUND, now)):
+            write(bootstrap, topic, range(begin, begin + ROUND), at=at)
+    pair = new_pair([hurt, whole], kafka=kafka, **QUICK)
+    pair.start("a", first="a")
+    pair.wait("generation 1 is complete", lambda: pair.complete(1))
+    pair.start("b", first="a")
+    for topic in hurt, whole:
+        delete_records(bootstrap, topic, expired)
+    kafka.stop()
+    remove_segments(kafka, hurt, lambda first: first == ROUND)
+    kafka.start()
+    assert [log_start(bootstrap, topic) for topic in (hurt, whole)] == [expired, expired]
+    pair.activate("b", 2)
+    one = pair.wait("generation 1 is cleared but for what is kept", lambda: cleared(pair))
+    assert one.cleared is not None
+    assert [one.name_of(key) for key in one.cleared.stays] == [f"{hurt}-0"]
+    (loss,) = pair.status()["losses"]
+    assert (loss["generation"], loss["keys"], loss["cause"], loss["missingIn"]) == (1, ROUND, "leader changed", 2)
+    assert brought_back(pair, [hurt]) == {hurt: ROUND}
+    there = {row.key for row in consume(bootstrap, [hurt]).rows}
+    assert there == ALL_KEYS - {b"key-%d" % number for number in range(expired)}
+    released = pair.tandem(*loss["commands"][1].split()[1:], "--yes")
+    assert released.returncode == 0, released.stderr
+    pair.wait("all of generation 1 is cleared", lambda: (found := cleared(pair)) is not None and found.gone)
+
+
+def test_what_expires_while_the_next_copy_is_read_is_no_loss(
+    kafka: KafkaServer, make_topic: TopicMaker, new_pair: PairMaker, topic_name: str
+) -> None:
+    """The log begins higher than at the claim once the scan comes to its start: the older copy goes all the same."""
+    bootstrap = kafka.bootstrap
+    topic = make_topic(topic_name, config=UNCLEANED | {"cleanup.policy": "compact,delete", "retention.ms": "-1"})
+    write(bootstrap, topic, range(SCANNED), value=secrets.token_bytes(100), at=round(time.time() * 1000))
+    pair = new_pair([topic], **QUICK)
+    pair.start("a", first="a")
+    pair.wait("generation 1 is complete", lambda: pair.complete(1))
+    pair.start("b", first="a", scan={"rate_limit": "10KiB/s"}, kafka={"max.partition.fetch.bytes": 8192})
+    pair.activate("b", 2)
+    pair.wait("the scan is under way", lambda: (two := pair.generation(2)) is not None and two.positions)
+    delete_records(bootstrap, topic, LOST)
+    assert pair.complete(2) is None, "the records expired too late to be in the middle of a scan"
+    pair.wait("generation 1 is cleared", lambda: (found := cleared(pair)) is not None and found.gone)
+    assert pair.status()["losses"] == []
+    assert policy_and_start(pair, topic) == ("compact,delete", LOST)

@@ -340,9 +340,10 @@ def test_a_leader_that_came_back_while_nobody_read_starts_the_base_again(bench: 
     assert first.join(5.0)
     state = bench.chain()
     (before,) = state.positions.values()
-    for led, floor in ((1, 1), (2, 1), (3, 2)):
+    deletes = replace(topic(), config={"cleanup.policy": "compact,delete"})
+    for led, floor, of, begin in ((1, 1, deletes, 0), (2, 1, deletes, 0), (3, 2, topic(), 0), (3, 2, deletes, 7)):
         state.positions[key()] = replace(before, base=Base(start=0, end=40, leader=1, epoch=1))
-        bounds = LogBounds(start=0, end=40, end_epoch=1, leader=1, leader_epoch=led)
+        bounds = LogBounds(start=7, end=40, end_epoch=1, leader=1, leader_epoch=led)
         again = Pipeline(
             ChainWriter(bench.store, state, "a-1", stop=bench.abort),
             PipelineParts(
@@ -354,10 +355,11 @@ def test_a_leader_that_came_back_while_nobody_read_starts_the_base_again(bench: 
                 abort=bench.abort,
             ),
         )
-        looked_up = NewPartition(topic=topic(), bounds=bounds, asked=clock.now())
+        looked_up = NewPartition(topic=of, bounds=bounds, asked=clock.now())
         progress = again._progress(T0, looked_up)
         assert progress.scan.base.floor == floor
         assert progress.scan.base.epoch == led
+        assert progress.log_start == begin, "where the policy deletes, what the new scan leaves out has expired"
 
 
 def _overtaken(bench: Bench) -> Generation:

@@ -99,9 +99,13 @@ def kept_losses(state: Generation) -> list[KeptLoss]:
 
 
 def keeps_lost_keys(state: Generation, key: PartitionKey) -> bool:
-    """Whether `state` keeps a partition because the log lost keys, so that no record below a log start has expired."""
+    """Whether `state` keeps a partition because the log lost keys, so that no record below a log start has expired.
+
+    Not so where the policy has always deleted: what lies below the log start has expired, whatever else was lost.
+    """
     outcome = state.clearing or state.cleared
-    return outcome is not None and is_of_keys(outcome.stays.get(key, ""))
+    kept = outcome is not None and is_of_keys(outcome.stays.get(key, ""))
+    return kept and state.compacted_since(key) is not None
 
 
 def vanished_keys(state: Generation) -> dict[PartitionKey, int]:

@@ -54,7 +54,7 @@ class VanishedKeys:
 class CopyRecords(Generic[B]):
     """A copy of one partition: its live parts, and a function that reads a part as blocks of records, ascending.
 
-    Records below `begin` are no loss: a policy that deletes was in force when the log began there.
+    Records below `begin` are no loss (`guarded_from`).
     """
 
     parts: Sequence[LivePart]
@@ -114,17 +114,16 @@ def compared_copy(older: Generation, all_generations: Iterable[Generation], key:
 def proves_losses(newer: Generation, older: Generation, key: PartitionKey) -> bool:
     """Return whether the log lost each key that `older` ends with a value for and that `newer` lacks.
 
-    That is so only of records that nothing but compaction was to remove: the policy was `compact` alone at some time
-    of `older` or before, whatever it was later (`find_vanished_keys` leaves out what lay below the log start by then).
-    And both copies must hold committed records only. Untainted and read through, `older` has read each tombstone below
-    its position, unless they live for less than a minute. The tail of `newer` reads what is written later if its scan
-    ended at or below that position. Else the scan must have ended before a tombstone that was written after `older` was
-    last at head could be removed, by a cleaner or with all below a log start: otherwise the key may have been deleted
-    meanwhile.
+    That is so only of records that nothing but compaction was to remove (`guarded_from`; `find_vanished_keys` leaves
+    out the others). And both copies must hold committed records only. Untainted and read through, `older` has read each
+    tombstone below its position, unless they live for less than a minute. The tail of `newer` reads what is written
+    later if its scan ended at or below that position. Else the scan must have ended before a tombstone that was written
+    after `older` was last at head could be removed, by a cleaner or with all below a log start: otherwise the key may
+    have been deleted meanwhile.
     """
     if not newer.complete or cover(newer, older, key) is not Cover.COVERED:
         return False
-    if not older.read_through(key) or key in older.taints or older.compacted_since(key) is None:
+    if not older.read_through(key) or key in older.taints or guarded_from(newer, older, key) is None:
         return False
     if any(copy.opening is None or copy.opening.isolation_level != "read_committed" for copy in (older, newer)):
         return False
@@ -139,17 +138,40 @@ def proves_losses(newer: Generation, older: Generation, key: PartitionKey) -> bo
     return base.done_at is not None and base.done_at - older.head_at(key) < _SHARE * lives_ms
 
 
+def guarded_from(newer: Generation, older: Generation, key: PartitionKey) -> int | None:
+    """Return the offset from which on nothing but compaction was to remove records before `newer` read them.
+
+    If the policy was `compact` alone at some time of `older` or before, that is where the log began by then, whatever
+    the policy was later. If it has deleted all the time, it is where the log began when `newer` read it: a policy that
+    deletes removes all records below the log start, and no others. None where neither is known: the policy was not
+    recorded, or became `compact` after `older`, so that log starts of the time before it was noticed may be missing.
+    """
+    known = older.compacted_since(key)
+    if known is not None:
+        return known[0]
+    topics = [state.topics.get(key.topic_id) for state in (older, newer)]
+    if newer.compacted_since(key) is not None or any(one is None or "delete" not in one.policies for one in topics):
+        return None
+    expired = newer.expired.get(key)  # gone from the copy itself
+    starts = [state.positions[key].log_start for state in (older, newer)]
+    return max(0, *starts, 0 if expired is None else expired.offset)
+
+
 def likely_cause(newer: Generation, older: Generation, key: PartitionKey) -> LossCause:
     """Return what probably took the keys that `older` has and `newer` lacks, as far as the two copies tell.
 
-    A tail raises the log start that it records only while the policy deletes.
+    A log start that is recorded rises only while the policy deletes. Where it has always deleted, neither the policy
+    nor the log start took what lies above that.
     """
     mine, other = older.positions[key], newer.positions[key]
-    begin, _ = older.compacted_since(key) or (0, 0)
-    if mine.log_start > begin or other.log_start > max(other.base.start, 0) or not only_compacts((older, newer), key):
-        return LossCause.POLICY_CHANGED
-    if other.log_start > begin:
-        return LossCause.LOG_START_MOVED
+    known = older.compacted_since(key)
+    if known is not None:
+        begin = known[0]
+        deleted = mine.log_start > begin or other.log_start > max(other.base.start, 0)
+        if deleted or not only_compacts((older, newer), key):
+            return LossCause.POLICY_CHANGED
+        if other.log_start > begin:
+            return LossCause.LOG_START_MOVED
     return LossCause.LEADER_CHANGED if other.base.epoch > mine.base.epoch else LossCause.NOT_KNOWN
 
 

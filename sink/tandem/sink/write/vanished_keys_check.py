@@ -25,6 +25,7 @@ from tandem.backup_avro.selection.vanished_keys import (
     compared_copy,
     counts_prove,
     find_vanished_keys,
+    guarded_from,
     likely_cause,
 )
 from tandem.sink.store.chain.chain_writer import StoppedError
@@ -90,13 +91,13 @@ class VanishedKeysCheck:
         newer: Generation,
         parts: Mapping[int, Mapping[PartitionKey, Sequence[LivePart]]],
     ) -> str | None:
-        known = older.compacted_since(key)
-        assert known is not None  # `compared_copy` finds no other ones
+        begin = guarded_from(newer, older, key)
+        assert begin is not None  # `compared_copy` finds no other ones
         found = find_vanished_keys(
             CopyRecords(
                 parts=parts[older.number].get(key, ()),
                 read=partial(self._read_what_is_left, older),
-                begin=known[0],
+                begin=begin,
             ),
             sound_records(
                 CopyRecords(parts=parts[newer.number].get(key, ()), read=partial(self._read, newer)),

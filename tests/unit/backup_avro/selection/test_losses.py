@@ -78,3 +78,5 @@ def test_a_generation_tells_what_it_keeps() -> None:
         assert (keeps_lost_keys(chain.state, K), keeps_lost_keys(chain.state, U)) == (True, False)
         if chain.state.cleared is None:
             chain.cleared()
+    chain.state.compacted_from.clear()
+    assert not keeps_lost_keys(chain.state, K), "where the policy has always deleted, some records have expired"

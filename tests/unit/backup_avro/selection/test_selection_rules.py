@@ -946,6 +946,9 @@ def test_what_is_kept_for_its_lost_keys_is_restored_from_its_start() -> None:
     found = only(select(states(older, newer), number=1, merge=False))
     assert (found.log_start, offsets(found)) == (2, list(range(2, 15)))
     assert offsets(only(select(states(older, newer)))) == list(range(8, 20)), "the newest copy is restored unasked"
+    older.state.compacted_from.clear()
+    found = only(select([older.state, newer.state], number=1, merge=False))
+    assert (found.log_start, offsets(found)) == (8, list(range(8, 15))), "what a policy always deleted has expired"
 
 
 def test_what_can_not_go_on_from_a_lost_log_start_is_named() -> None:

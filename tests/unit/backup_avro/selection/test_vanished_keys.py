@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.backups.chains import OPENING, Chain, complete_generation, done_base, key, position, topic
 
-from tandem.backup_avro.chain.entries import Base, EntryKind, Part, StoredObject
+from tandem.backup_avro.chain.entries import Base, EntryKind, Expired, Part, StoredObject
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.selection.losses import LossCause
 from tandem.backup_avro.selection.vanished_keys import (
@@ -23,6 +23,7 @@ from tandem.backup_avro.selection.vanished_keys import (
     compared_copy,
     counts_prove,
     find_vanished_keys,
+    guarded_from,
     likely_cause,
     proves_losses,
 )
@@ -258,13 +259,70 @@ def test_tombstones_that_live_for_less_than_a_minute_prove_nothing(lives: str, *
 DELETES = {"cleanup.policy": "compact,delete"}
 
 
-def test_a_policy_that_always_deleted_proves_nothing() -> None:
-    """What expired is no loss."""
-    older, newer = Chain(1).open(), covering()
-    older.append(EntryKind.COMMIT, topics=(replace(topic(partitions=8), config=DELETES),), positions={K: position(10)})
-    older.append(EntryKind.COMPLETE).seal()
-    assert older.state.read_through(K)
-    assert not proves_losses(newer, older.state, K)
+def expiring(
+    number: int = 1, *, log_start: int = 0, base_end: int = 10, config: Mapping[str, str] = DELETES, done_at: int = 10
+) -> Generation:
+    """A COMPLETE generation that has told of no other policy than one that deletes."""
+    chain = Chain(number, instance="a" if number == 1 else "b", incarnation=f"i-{number}").open()
+    place = position(max(10, base_end), head_at=done_at + 5, base=done_base(base_end, at=done_at), log_start=log_start)
+    chain.append(
+        EntryKind.COMMIT, topics=(replace(topic(partitions=8), config=dict(config)),), positions={K: place}
+    ).append(EntryKind.COMPLETE)
+    assert chain.state.read_through(K)
+    return chain.state
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact,delete"])
+@pytest.mark.parametrize(
+    ("own", "start", "expired", "begin"),
+    [(0, 0, None, 0), (-1, -1, None, 0), (0, 4, None, 4), (6, 4, 5, 6), (0, 4, 7, 7)],
+)
+def test_where_the_policy_always_deleted_nothing_but_compaction_takes_what_lies_above_the_log_start(
+    policy: str, own: int, start: int, expired: int | None, begin: int
+) -> None:
+    """The highest that either copy knows, and what has expired from the newer copy by age lies below as well."""
+    older, newer = (expiring(n, log_start=at, config={"cleanup.policy": policy}) for n, at in ((1, own), (2, start)))
+    if expired is not None:
+        newer.expired[K] = Expired(expired, 3)
+    assert guarded_from(newer, older, K) == begin
+    assert proves_losses(newer, older, K)
+
+
+def test_where_the_policy_always_deleted_a_scan_beyond_the_older_end_proves_no_loss_of_an_emptied_log() -> None:
+    """Tombstones may have gone with all else below the log start; nothing is left to compare, either."""
+    older, newer = expiring(), expiring(2, base_end=15, log_start=11)
+    assert not proves_losses(newer, older, K)
+    assert proves_losses(expiring(2, base_end=15, log_start=10), older, K)
+
+
+@pytest.mark.parametrize("which", ["older", "newer"])
+def test_a_policy_that_is_not_known_to_delete_proves_nothing_of_what_expired(which: str) -> None:
+    """Log starts are recorded only while it does."""
+    older, newer = expiring(), expiring(2)
+    changed = older if which == "older" else newer
+    changed.topics["t"] = replace(topic(), config={})
+    assert guarded_from(newer, older, K) is None
+    del changed.topics["t"]
+    assert guarded_from(newer, older, K) is None
+
+
+def test_a_policy_that_became_compact_after_the_older_copy_proves_nothing() -> None:
+    """A log start of before may be unknown: it is not recorded any more once the change is."""
+    newer = covering()
+    assert newer.compacted_since(K) == (0, 2)
+    newer.topics["t"] = replace(topic(), config=DELETES)
+    assert guarded_from(newer, expiring(), K) is None
+    assert not proves_losses(newer, expiring(), K)
+
+
+@pytest.mark.parametrize("lost", [4, 6])
+def test_what_has_expired_is_no_loss_where_counts_differ(lost: int) -> None:
+    """A part lies across the log start: half of it is gone rightly, and of the rest one record is not."""
+    held = [(offset, b"%d" % offset, True) for offset in range(8)]
+    found = compared(
+        replace(copied(held), begin=5), copied([one for one in held[5:] if one[0] != lost]), by_counts=True
+    )
+    assert found == VanishedKeys(count=int(lost > 5), offsets=(6,) if lost > 5 else ())
 
 
 @pytest.mark.parametrize("which", ["older", "newer"])
@@ -319,6 +377,16 @@ def test_the_likely_cause_of_a_loss(
         state.positions[K] = replace(at, log_start=log_start, base=base)
     if deletes is not None:
         (older if deletes == "older" else newer).topics["t"] = replace(topic(), config=DELETES)
+    assert likely_cause(newer, older, K) is cause
+
+
+@pytest.mark.parametrize(("epoch", "cause"), [(1, LossCause.NOT_KNOWN), (2, LossCause.LEADER_CHANGED)])
+def test_neither_policy_nor_log_start_takes_what_lies_above_it(epoch: int, cause: LossCause) -> None:
+    """Where the policy has always deleted, both are as they always were."""
+    older, newer = expiring(log_start=2), expiring(2, log_start=5)
+    at = newer.positions[K]
+    newer.positions[K] = replace(at, base=replace(at.base, epoch=epoch))
+    older.positions[K] = replace(older.positions[K], base=replace(older.positions[K].base, epoch=1))
     assert likely_cause(newer, older, K) is cause
 
 

@@ -328,3 +328,17 @@ def test_what_a_filter_matches() -> None:
         "_mine": False,
         "__consumer_offsets": False,
     }
+
+
+@pytest.mark.parametrize(
+    ("expires", "log_start", "known"), [(True, 8, 8), (True, 2, 3), (True, 10, 10), (True, 12, 10), (False, 8, 3)]
+)
+def test_a_log_start_that_a_scan_meets_is_recorded_where_the_policy_deletes(
+    *, expires: bool, log_start: int, known: int
+) -> None:
+    """Up to where the tail stands, which finds the rest itself; it never falls."""
+    it = progress(expires=expires, log_start=3)
+    it.record_commit()
+    it.begins_at(log_start)
+    assert it.position().log_start == known
+    assert it.changed() is (known != 3)

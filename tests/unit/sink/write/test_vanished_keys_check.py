@@ -24,17 +24,17 @@ OTHER = PartitionKey(SPEC.topic().topic_id, 1)
 class Copies:
     """Generation 1 with 30 keys in each of two partitions, and generation 2 without the records at some offsets."""
 
-    def __init__(self, lost: Iterable[int] = (), *, tombstones: Iterable[int] = ()) -> None:
+    def __init__(self, lost: Iterable[int] = (), *, tombstones: Iterable[int] = (), spec: TopicSpec = SPEC) -> None:
         self.store = MemoryStore()
         self.stop = threading.Event()
         gone, deleted = set(lost), set(tombstones)
-        self.one = Backup.claim(self.store, topics=[SPEC])
+        self.one = Backup.claim(self.store, topics=[spec])
         for first in (0, 10, 20):
             batch = [*records("t", 0, range(first, first + 10), tombstones=deleted)]
             self.one.commit([*batch, *records("t", 1, range(first, first + 10))], journal=first == 10)
         self.one.complete()
         self.one.seal()
-        self.two = Backup.claim(self.store, topics=[SPEC], number=2, instance="b")
+        self.two = Backup.claim(self.store, topics=[spec], number=2, instance="b")
         there = [one for one in records("t", 0, range(30), tombstones=deleted) if one.offset not in gone]
         ends = {("t", 0): 30, ("t", 1): 30}
         self.two.commit([*there, *records("t", 1, range(30))], ends=ends, base_end=ends)
@@ -147,7 +147,7 @@ def test_what_is_damaged_in_the_older_copy_can_not_be_lost_with_it() -> None:
 
 
 def test_a_copy_that_proves_nothing_is_not_compared() -> None:
-    """As where the policy always deleted."""
+    """As where the policy deleted before, and is compact alone by now."""
     copies = Copies(lost=(3,))
     known = dict(copies.one.writer.state.compacted_from)
     copies.one.writer.state.compacted_from.clear()
@@ -169,3 +169,18 @@ def test_the_likely_cause_is_named() -> None:
     state = copies.two.writer.state
     state.topics[KEY.topic_id] = replace(state.topics[KEY.topic_id], config={"cleanup.policy": "compact,delete"})
     assert copies.vanished()[KEY].endswith("; likely cause: policy changed")
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact,delete"])
+def test_what_expired_is_no_loss_and_what_vanished_above_the_log_start_is(policy: str) -> None:
+    """Of a topic whose policy has always deleted: the log began at 15 when the newer copy read it, in a part."""
+    spec = TopicSpec("t", partitions=2, config={"cleanup.policy": policy})
+    for lost, count in ((range(15), 0), ([*range(15), 17, 21], 2)):
+        copies = Copies(lost, spec=spec)
+        state = copies.two.writer.state
+        state.positions[KEY] = replace(state.positions[KEY], log_start=15)
+        found = copies.vanished()
+        assert list(found) == [KEY] * bool(count)
+        if count:
+            assert found[KEY].startswith("keys vanished: 2,")
+            assert "at offsets 17, 21; likely cause: not known" in found[KEY]

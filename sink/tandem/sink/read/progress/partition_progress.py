@@ -175,6 +175,15 @@ class PartitionProgress:
         self.lost, self._proven = why, False
         self.add_scanned(appeared)
 
+    def begins_at(self, log_start: int) -> None:
+        """Record that the log was found to begin at `log_start`, so that a scan has not read what lies below.
+
+        Where the policy deletes, that has expired: the recorded log start is at least as high as that of the log
+        whenever the scan met it. What lies from `offset` on is for the tail to read.
+        """
+        if self.expires:
+            self.log_start = max(self.log_start, min(log_start, self.offset))
+
     def freeze(self, why: str, *, cut_at: int) -> None:
         """Stop reading: from `cut_at` on (-1: not known) the log no longer holds the records that were read."""
         self.frozen = True

@@ -89,6 +89,7 @@ class RangeAcceptor:
             where = {"topic": tp.topic, "partition": tp.partition, "low": offer.low, "high": offer.high}
             _LOG.warning("a range was read too long before what lies above it, it is to be read again", **where)
             return RangeRefusal.LATE
+        progress.begins_at(read.log_start)
         attempt = progress.scan.accept(offer.low, at=context.now())
         items = [
             replace(item, parts=tuple(replace(part, scan=attempt) for part in item.parts)) for item in offer.objects

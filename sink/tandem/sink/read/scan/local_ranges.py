@@ -301,6 +301,7 @@ class LocalRanges(RangeBackEnd):
         why = f"{tp.topic}-{tp.partition}: {fault.detail}"
         match fault.kind:
             case FaultKind.OUT_OF_RANGE if fault.log_start is not None and fault.log_start > self._next[tp]:
+                progress.begins_at(fault.log_start)
                 if fault.log_start >= chunk.high:
                     self._end(tp, progress, fault.at)
                 else:

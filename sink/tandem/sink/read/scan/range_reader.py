@@ -154,12 +154,13 @@ class _Reading:
             topic=task.topic,
             offset=task.high,
             epoch=-1,
-            log_start=task.low,
+            log_start=-1,
             head_at=0,
             head_mono=0.0,
             head_offset=task.high,
             scan=ScanPlan(base, limit_s=task.limit_s, best_effort=task.best_effort),
             retention_s=None,
+            expires=True,  # the instance knows whether that is so
             known=(RecordHash(task.known_to, ""),) if task.known_to >= 0 else (),
         )
         self._context.progress_of[self._tp] = self._progress
@@ -194,7 +195,7 @@ class _Reading:
             # No other process knows their names, so no chain can name them.
             delete_unused(self._store, self._named, of=task.place)
             raise
-        return RangeRead(offer=offer, began=began, ended=ended)
+        return RangeRead(offer=offer, began=began, ended=ended, log_start=self._progress.log_start)
 
     def _topic_gone(self) -> None:
         self._gone = True

@@ -86,12 +86,16 @@ class RangeRead:
 
     A range that was read `elsewhere`, on a machine with another clock, began at `began` at the earliest (infinity: not
     known) and ended at `ended` at the latest; there the times by the store's clock in the offer count as well.
+
+    `log_start` is at least as high as the log's start at each time at which the reader found that it had passed offsets
+    of the range; -1 if it never had.
     """
 
     offer: RangeOffer
     began: float
     ended: float
     elsewhere: bool = False
+    log_start: int = -1
 
     @property
     def records(self) -> int:

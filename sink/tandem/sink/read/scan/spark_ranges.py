@@ -2,6 +2,10 @@
 
 The job plans its ranges from the chain. A range that is not accepted, its offer is deleted, and the job reads it again.
 The offers are documents that others may write, so each one is checked before it counts as a range that was read.
+
+An offer does not tell what had expired when its range was read. So where the policy deletes, another back-end reads the
+lowest range of a scan: it finds the log start as of then, which is no lower than it was for all ranges read before,
+because the same leader has led since, or the scan begins again.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
+from weakref import WeakSet
 
 import structlog
 
@@ -61,6 +66,7 @@ class SparkRanges(RangeBackEnd):
         self._seen: dict[str, tuple[float, float]] = {}
         self._looked_at = math.inf
         self._refused: list[RangeOffer] = []
+        self._handed_over: WeakSet[ScanPlan] = WeakSet()
         self._look_at = self._moved_at = self._idle_since = clock.now()
         self._given_up = False
         self._looking: Iterator[None] | None = None
@@ -76,9 +82,8 @@ class SparkRanges(RangeBackEnd):
         return self.busy and self._looking is None
 
     def wants(self, scan: ScanPlan) -> bool:
-        """Return whether a job may still read scans."""
-        del scan
-        return not self._given_up
+        """Return whether a job may still read ranges of a scan."""
+        return not self._given_up and scan not in self._handed_over
 
     def add(self, tp: TopicPartition) -> None:
         """Wait for the ranges of a partition."""
@@ -101,7 +106,12 @@ class SparkRanges(RangeBackEnd):
                 self._idle_since = now
             self._look_at = now + min(max(_LOOK_S, now - self._idle_since), _LONGEST_REST_S)
             self._looking = self._look()
-        return () if self._looking is None else self._go_on(self._looking, until=now + timeout_s)
+        if self._looking is None:
+            return ()
+        before = set(self._waiting)
+        left = self._go_on(self._looking, until=now + timeout_s)
+        lowest = [tp for tp in sorted(before) if self._context.progress_of[tp].scan in self._handed_over]
+        return [*left, *lowest]
 
     def _go_on(self, looking: Iterator[None], *, until: float) -> Sequence[TopicPartition]:
         try:
@@ -156,7 +166,13 @@ class SparkRanges(RangeBackEnd):
             self._refuse_misplaced(progress.scan.base, offers)
             while tp in self._waiting and self._context.progress_of[tp] is progress:
                 next_offer = next((item for item in offers if continues_scan(progress.scan, item.range)), None)
-                if next_offer is None or not self._accept(tp, next_offer):
+                if next_offer is None:
+                    break
+                if progress.expires and next_offer.range.low == progress.scan.base.start:
+                    self._waiting.discard(tp)
+                    self._handed_over.add(progress.scan)
+                    break
+                if not self._accept(tp, next_offer):
                     break
                 if progress.scan.base.complete:
                     self._waiting.discard(tp)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -19,6 +19,7 @@ from tandem.backup_avro.selection.vanished_keys import (
     compared_copy,
     counts_prove,
     find_vanished_keys,
+    guarded_from,
 )
 from tandem.sink.store.contract.object_store import ObjectStore
 from tandem.sink.transcode.implementation_choice import best_bodies
@@ -122,9 +123,10 @@ def _kept(state: Generation, generations: Collection[Generation]) -> list[Partit
 def find_lost_keys(store: ObjectStore, partition: KeptPartition, newest: Sequence[Generation]) -> LostKeys:
     """Return the keys that vanished, without those that one of the `newest` copies has a newer record of.
 
+    Where the policy has always deleted, nothing that lies below a log start by now is brought back: it has expired.
     Raises the errors of the store and of keys, and DamagedError.
     """
-    older = _copy(store, partition.kept, partition.key)
+    older = replace(_copy(store, partition.kept, partition.key), begin=_begin(partition, newest))
     newer = sound_records(
         _copy(store, partition.missing_in, partition.key), partition.missing_in.sound_offset(partition.key)
     )
@@ -150,6 +152,16 @@ def find_lost_keys(store: ObjectStore, partition: KeptPartition, newest: Sequenc
     return lost
 
 
+def _begin(partition: KeptPartition, newest: Iterable[Generation]) -> int:
+    """Return the offset below which no record of the kept copy is a loss, as far as any of these copies knows."""
+    key, kept, missing_in = partition.key, partition.kept, partition.missing_in
+    begin = guarded_from(missing_in, kept, key) or 0
+    if kept.compacted_since(key) is not None:
+        return begin
+    later = (guarded_from(state, kept, key) or 0 for state in newest if key in state.positions)
+    return max(begin, *later)
+
+
 def lost_records(store: ObjectStore, lost: LostKeys) -> Iterator[LostRecord]:
     """Yield the records of the keys to bring back, in the order of the log. Raises as `find_lost_keys`."""
     yield from _records_at(_copy(store, lost.partition.kept, lost.partition.key), frozenset(lost.offsets.values()))
@@ -165,5 +177,4 @@ def _records_at(copy: CopyRecords[EncodedBlock], offsets: Container[int]) -> Ite
 
 def _copy(store: ObjectStore, state: Generation, key: PartitionKey) -> CopyRecords[EncodedBlock]:
     parts: list[LivePart] = sorted(parts_of(state, [key])[key], key=lambda one: one[1].first)
-    begin, _ = state.compacted_since(key) or (0, 0)
-    return CopyRecords(parts=parts, read=partial(read_blocks, store, state), begin=begin)
+    return CopyRecords(parts=parts, read=partial(read_blocks, store, state))

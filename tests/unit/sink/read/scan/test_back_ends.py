@@ -337,3 +337,28 @@ def test_a_scan_of_which_nothing_is_left_ends(side: Side) -> None:
     base = state.positions[key()].base
     assert (base.start, base.end, base.leader) == (100, 100, 2)
     assert bench.stored(state) == [100]
+
+
+@pytest.mark.parametrize("side", [(kind, "nothing") for kind in BACK_ENDS], indirect=True, ids=" ".join)
+@pytest.mark.parametrize(("policy", "start"), [("compact,delete", 45), ("delete", 45), ("compact", 0)])
+def test_what_expires_while_it_is_scanned_lies_below_the_log_start(side: Side, policy: str, start: int) -> None:
+    """No answer to the tail tells of it. Else a comparison with an older copy would take it for lost."""
+    bench = side.bench
+    bench.cluster = StandInCluster(topics={"t": replace(topic(), config={"cleanup.policy": policy})})
+    plain = bench.log.answer
+
+    def answer(source: ScriptedSource) -> list[Event]:
+        position = source.positions.get(T0, 100)
+        if position >= 45:
+            return plain(source)
+        fault = FetchFault(topic="t", partition=0, kind=FaultKind.OUT_OF_RANGE, detail="", at=clock.now())
+        return [replace(fault, offset=position, log_start=45, log_end=100)]
+
+    bench.log.answer = answer  # type: ignore[method-assign]  # the script of this test
+    side.begin()
+    state = bench.until(through(100))
+    base = state.positions[key()].base
+    assert (base.start, base.end, base.done) == (0, 100, ((0, 100),))
+    assert bench.stored(state) == [offset for offset in range(45, 100) if offset % 10]
+    assert state.positions[key()].log_start == start
+    assert not state.taints
