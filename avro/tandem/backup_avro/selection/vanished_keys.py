@@ -32,6 +32,7 @@ _SHARE: Final = 0.8
 _ENTRY_BYTES: Final = 160
 """The bytes that a remembered key takes beside its own at most: two objects and their place in a hash table."""
 _MOST: Final = (1 << 63) - 1
+_EXPIRES: Final = {"compact", "delete"}
 
 B = TypeVar("B")
 B_contra = TypeVar("B_contra", contravariant=True)
@@ -142,15 +143,16 @@ def guarded_from(newer: Generation, older: Generation, key: PartitionKey) -> int
     """Return the offset from which on nothing but compaction was to remove records before `newer` read them.
 
     If the policy was `compact` alone at some time of `older` or before, that is where the log began by then, whatever
-    the policy was later. If it has deleted all the time, it is where the log began when `newer` read it: a policy that
-    deletes removes all records below the log start, and no others. None where neither is known: the policy was not
+    the policy was later. If it was `compact,delete` all the time, it is where the log began when `newer` read it: a policy
+    that deletes removes all records below the log start, and no others. None where neither is known: the policy was not
     recorded, or became `compact` after `older`, so that log starts of the time before it was noticed may be missing.
+    None also of a log that is not compacted: its records replace no others, and keys may be missing in it.
     """
     known = older.compacted_since(key)
     if known is not None:
         return known[0]
     topics = [state.topics.get(key.topic_id) for state in (older, newer)]
-    if newer.compacted_since(key) is not None or any(one is None or "delete" not in one.policies for one in topics):
+    if newer.compacted_since(key) is not None or any(one is None or one.policies != _EXPIRES for one in topics):
         return None
     expired = newer.expired.get(key)  # gone from the copy itself
     starts = [state.positions[key].log_start for state in (older, newer)]

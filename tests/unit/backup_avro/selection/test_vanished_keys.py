@@ -272,7 +272,7 @@ def expiring(
     return chain.state
 
 
-@pytest.mark.parametrize("policy", ["delete", "compact,delete"])
+@pytest.mark.parametrize("policy", ["compact,delete", "delete, compact"])
 @pytest.mark.parametrize(
     ("own", "start", "expired", "begin"),
     [(0, 0, None, 0), (-1, -1, None, 0), (0, 4, None, 4), (6, 4, 5, 6), (0, 4, 7, 7)],
@@ -296,12 +296,13 @@ def test_where_the_policy_always_deleted_a_scan_beyond_the_older_end_proves_no_l
 
 
 @pytest.mark.parametrize("which", ["older", "newer"])
-def test_a_policy_that_is_not_known_to_delete_proves_nothing_of_what_expired(which: str) -> None:
-    """Log starts are recorded only while it does."""
+def test_a_policy_that_is_not_known_to_compact_and_delete_proves_nothing_of_what_expired(which: str) -> None:
+    """Log starts are recorded only while it deletes; keys of a log that is not compacted replace none."""
     older, newer = expiring(), expiring(2)
     changed = older if which == "older" else newer
-    changed.topics["t"] = replace(topic(), config={})
-    assert guarded_from(newer, older, K) is None
+    for config in ({}, {"cleanup.policy": "delete"}):
+        changed.topics["t"] = replace(topic(), config=config)
+        assert guarded_from(newer, older, K) is None
     del changed.topics["t"]
     assert guarded_from(newer, older, K) is None
 
