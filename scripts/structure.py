@@ -131,14 +131,22 @@ def _functions(node: ast.AST, owner: str) -> Iterator[tuple[str, ast.FunctionDef
 
 
 def _option_types(tree: ast.Module) -> set[str]:
-    """Return names of the module that are annotations of command line options."""
-    return {
+    """Return names of the module that are annotations of command line options: its own, and imported ones by name."""
+    own = {
         target.id
         for node in tree.body
         if isinstance(node, ast.Assign) and "typer." in ast.unparse(node.value)
         for target in node.targets
         if isinstance(target, ast.Name)
     }
+    imported = {
+        alias.name
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom) and ".cli." in (node.module or "")
+        for alias in node.names
+        if alias.name.endswith(("Option", "Argument"))
+    }
+    return own | imported
 
 
 def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef, options: set[str]) -> int:

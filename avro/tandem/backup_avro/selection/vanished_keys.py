@@ -143,10 +143,10 @@ def guarded_from(newer: Generation, older: Generation, key: PartitionKey) -> int
     """Return the offset from which on nothing but compaction was to remove records before `newer` read them.
 
     If the policy was `compact` alone at some time of `older` or before, that is where the log began by then, whatever
-    the policy was later. If it was `compact,delete` all the time, it is where the log began when `newer` read it: a policy
-    that deletes removes all records below the log start, and no others. None where neither is known: the policy was not
-    recorded, or became `compact` after `older`, so that log starts of the time before it was noticed may be missing.
-    None also of a log that is not compacted: its records replace no others, and keys may be missing in it.
+    the policy was later. If it was `compact,delete` all the time, it is where the log began when `newer` read it: such
+    a policy removes all records below the log start, and no others but by compaction. None where neither is known: the
+    policy was not recorded, or became `compact` after `older`, so that log starts of the time before it was noticed may
+    be missing. None also of a log that is not compacted: its records replace no others, and may have no keys.
     """
     known = older.compacted_since(key)
     if known is not None:
