@@ -154,13 +154,18 @@ def _catch_up(pair: Pair, instances: list[Instance], step: Step) -> None:
     merge(pair.settings, {"scan": {"by": "spark", "patience": "10m"}})
     for name in ("a", "b"):
         pair.start(name, first="a")
-    pair.wait("both are well again", lambda: pair.status()["healthy"], timeout_s=_WAIT_S)
+    pair.wait("both are well again", lambda: _both_are_well(pair.status()), timeout_s=_WAIT_S)
     with step("catch-up"):
         _done(pair, "rotate", "--yes", "--no-wait")
         found = _document(pair, "catch-up", "--wait", _WAIT, "--range", "1000")
         pair.wait("generation 4 is complete", lambda: pair.complete(4), timeout_s=_WAIT_S)
     assert (found["generation"], found["failed"]) == (4, 0)
     assert found["records"] > 0
+
+
+def _both_are_well(status: Any) -> bool:
+    """Whether nothing is wrong and both instances are heard: one that was stopped is no problem at first."""
+    return status["healthy"] and [one["alive"] for one in status["instances"]] == [True, True]
 
 
 def _done(pair: Pair, *arguments: str) -> str:
