@@ -280,6 +280,7 @@ def test_the_sandbox_runs_the_demo(made: list[Path], tmp_path: Path) -> None:
     """
     environment = new_environment(tmp_path / "environment")
     environment.pip("install", f"{made[0]}[sandbox]")
+    assert environment.megabytes() > _BARE_MB
     path = f"{environment.home / 'bin'}{os.pathsep}{os.environ['PATH']}"
     cache = tmp_path / "cache"
     cache.mkdir()

@@ -111,6 +111,7 @@ LOOKING: Final = (
     act("wait --for complete --for steady --timeout 12h", says="complete, steady, after"),
     act("wait -c tandem.yaml --for steady --timeout 10m", says="steady, after"),
     act("wait -c tandem.yaml --for steady --for role=b:Passive --timeout 10m", says="role=b:Passive"),
+    act("wait --for role=b:Passive --timeout 2m", says="role=b:Passive"),
     act("check -c tandem.yaml --timeout 10", says="OK - pair look"),
     act("check -c tandem.yaml --timeout 10 --lag-critical 1000000", says="OK - pair look"),
     act("config show -c tandem.yaml", says="bootstrap.servers"),

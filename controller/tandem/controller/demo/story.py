@@ -148,6 +148,8 @@ class DemoStory:
         )
 
     def _hand_over(self) -> None:
+        # On a slow machine the first copy may be complete before the second process is up, which could not be asked.
+        self._tandem("wait", "--for", "role=b:Passive", "--timeout", "2m", quiet=True)
         self._tandem("failover", "--to", "b", "--reason", "demo", "--yes", "--wait", "--timeout", "2m")
         self._wait("the prefix of a is empty", lambda: not self._objects_of("a"))
         state = self._generation(2)
