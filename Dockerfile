@@ -41,6 +41,8 @@ WORKDIR /src
 COPY pyproject.toml ./
 COPY requirements requirements
 COPY supply_chain supply_chain
+# No argument at all where ${part} is empty.
+# hadolint ignore=SC2086
 RUN python -m venv /sbom \
     && /sbom/bin/pip install --no-cache-dir --require-hashes --no-deps --requirement requirements/sbom.lock \
     && case ",${EXTRAS}," in *,spark,*) part= ;; *) part=--without-spark ;; esac \
