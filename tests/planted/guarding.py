@@ -320,8 +320,8 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="expiring topics: what has expired since is brought back with what vanished",
         file="spark_jobs/tandem/spark_jobs/restore/vanished/find.py",
-        old="    return max(begin, *later)\n",
-        new="    return begin\n",
+        old="(partition.missing_in, *newest)\n",
+        new="(partition.missing_in,)\n",
     ),
     Mistake(
         name="expiring topics: a copy that is kept for lost keys is restored with what has expired",

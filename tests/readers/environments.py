@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Final
 
 from tandem.backup_avro.errors import TandemError
-from tandem.controller.sandbox.jars import checksums_in, find_java, ivy_command, tandem_cache, unlike
+from tandem.controller.sandbox.jars import checksums_in, find_java, ivy_command, unlike
+from tandem.sink.process.cache_folder import tandem_cache
 
 LOCKS: Final = Path(__file__).parent / "locks"
 PROGRAMS: Final = Path(__file__).parent / "programs"

@@ -27,6 +27,7 @@ from pathlib import Path
 
 from tandem.backup_avro.errors import TandemError
 from tandem.controller.sandbox.errors import DownloadFailedError, JavaUnfitError, PartMissingError
+from tandem.sink.process.cache_folder import tandem_cache
 
 KAFKA_VERSION = "4.3.1"
 JARS_VARIABLE = "TANDEM_KAFKA_JARS"
@@ -87,13 +88,6 @@ class KafkaRelease:
     version: str
     ivy: Path
     checksums: Mapping[str, str]
-
-
-def tandem_cache(environment: Mapping[str, str] | None = None) -> Path:
-    """Return Tandem's cache folder. XDG_CACHE_HOME is used if it is absolute (XDG Base Directory Specification)."""
-    environment = os.environ if environment is None else environment
-    base = Path(environment.get("XDG_CACHE_HOME") or "")
-    return (base if base.is_absolute() else Path.home() / ".cache") / "tandem"
 
 
 def cache_folder(environment: Mapping[str, str] | None = None, version: str = KAFKA_VERSION) -> Path:

@@ -25,7 +25,7 @@ from typing import Final
 
 import structlog
 
-from tandem.spark_jobs.spark.start_time import cache_folder
+from tandem.sink.process.cache_folder import tandem_cache
 
 VARIABLE: Final = "TANDEM_CLASS_ARCHIVE"
 _OFF: Final = {"0", "off", "false", "no"}
@@ -181,7 +181,7 @@ def find_archive(
     java_home = _java_home(environment)
     if java_home is None or any(word in given for word in _COLLIDING):
         return None
-    folder = Path(wanted) if wanted else cache_folder(environment) / "classes"
+    folder = Path(wanted) if wanted else tandem_cache(environment) / "classes"
     if not folder.is_absolute():
         _LOG.warning("no class archive is used", variable=VARIABLE, value=wanted, remedy="write 0, or an absolute path")
         return None

@@ -8,6 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from tandem.sink.process.cache_folder import tandem_cache
+
 _FILE: Final = "spark-start"
 _MOST_BYTES: Final = 64
 _MOST_S: Final = 86_400.0
@@ -38,11 +40,5 @@ def starting_spark(environment: Mapping[str, str]) -> str:
     return "starting Spark" if seconds is None else f"starting Spark ({max(round(seconds), 1)} s the last time)"
 
 
-def cache_folder(environment: Mapping[str, str]) -> Path:
-    """Return Tandem's folder for what is kept. XDG_CACHE_HOME is used if it is absolute (XDG Base Directory Spec.)."""
-    base = Path(environment.get("XDG_CACHE_HOME") or "")
-    return (base if base.is_absolute() else Path.home() / ".cache") / "tandem"
-
-
 def _file(environment: Mapping[str, str]) -> Path:
-    return cache_folder(environment) / _FILE
+    return tandem_cache(environment) / _FILE

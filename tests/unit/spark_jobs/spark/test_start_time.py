@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tandem.spark_jobs.spark.start_time import cache_folder, last_start_s, remember_start, starting_spark
+from tandem.sink.process.cache_folder import tandem_cache
+from tandem.spark_jobs.spark.start_time import last_start_s, remember_start, starting_spark
 
 
 def test_the_last_start_is_told(tmp_path: Path) -> None:
@@ -20,7 +21,7 @@ def test_the_last_start_is_told(tmp_path: Path) -> None:
     assert starting_spark(environment) == "starting Spark (7 s the last time)"
     remember_start(environment, 0.01)
     assert starting_spark(environment) == "starting Spark (1 s the last time)"
-    assert [file.name for file in cache_folder(environment).iterdir()] == ["spark-start"]
+    assert [file.name for file in tandem_cache(environment).iterdir()] == ["spark-start"]
 
 
 @pytest.mark.parametrize("text", ["", "seven", "-1", "nan", "inf", "\xff", "9" * 400])
@@ -43,4 +44,4 @@ def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
 def test_a_relative_cache_folder_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """XDG_CACHE_HOME has to be absolute."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert cache_folder({"XDG_CACHE_HOME": "cache"}) == cache_folder({}) == tmp_path / ".cache" / "tandem"
+    assert tandem_cache({"XDG_CACHE_HOME": "cache"}) == tandem_cache({}) == tmp_path / ".cache" / "tandem"

@@ -116,7 +116,7 @@ def abandon(
     begun = job.find(target, plan)
     output.note(f"restore {_short(begun)} into {first_names(sorted(begun.targets))}, begun at {iso(begun.at)}")
     consent("Give it up? It can't be resumed then, and a run that is at work ends.", yes=yes)
-    done = job.abandon(target, plan, output.note)
+    done = job.abandon(target, plan, output.note)  # looks again: the answer may have taken a while
     body = RestoreAbandoned(
         restore=_short(done.state),
         records=done.records,

@@ -147,11 +147,10 @@ def drill(
             output.warn(warning)
         for name in job.left_over(target):
             output.warn(f"{name} is of another drill: at work elsewhere, or left over and to be deleted")
-        size = _size(plan)
         output.note(
             f"drilling pair {loaded.pair}: {len(plan.topics)} topic{'' if len(plan.topics) == 1 else 's'} of "
-            f"generation {plan.generation}, at most {plan.records:,} records, {output.size(size)} as they are stored, "
-            f"into *{options.naming.suffix}"
+            f"generation {plan.generation}, at most {plan.records:,} records, {output.size(plan.bytes)} as they are "
+            f"stored, into *{options.naming.suffix}"
         )
         with spark_session(master, name=f"tandem drill {loaded.pair}") as spark, telling(record_bytes(plan)) as tell:
             request = RestoreRequest(address=address, reader=reader, target=target, options=options, now=_now)
@@ -172,11 +171,6 @@ def drill(
 
 def _now() -> int:
     return round(time.time() * 1000)
-
-
-def _size(plan: RestorePlan) -> int:
-    """Return the bytes that the plan reads, in their stored (compressed) size."""
-    return sum(topic.bytes for topic in plan.topics)
 
 
 def _what(plan: RestorePlan | None, options: RestoreOptions) -> str:
@@ -217,7 +211,7 @@ def _outcome(pair: str, done: DrillResult, options: RestoreOptions, at: int) -> 
         scope=_scope(options),
         findings=len(done.report.mismatches) + sum(len(topic.unset) for topic in done.report.topics),
         records=done.report.records,
-        bytes=_size(plan),
+        bytes=plan.bytes,
         generations=plan.basis,
         phases=done.phases,
     )
@@ -254,7 +248,7 @@ def _show(pair: str, done: DrillResult, form: OutputFormat) -> None:
         at=report.plan.as_of,
         clean=done.clean,
         records=report.records,
-        bytes=_size(report.plan),
+        bytes=report.plan.bytes,
         seconds=round(sum(done.phases.values()), 1),
         phases={name: round(seconds, 3) for name, seconds in done.phases.items()},
         topics=[

@@ -36,8 +36,7 @@ def show_plan(
     from tandem.spark_jobs.restore.prepare.prepare import describe  # noqa: PLC0415 - likewise
 
     plan = prepared.plan
-    size = sum(topic.bytes for topic in plan.topics)
-    took = estimate(plan.records, size, drill, rate=prepared.options.bytes_per_second)
+    took = estimate(plan.records, plan.bytes, drill, rate=prepared.options.bytes_per_second)
     document = describe(prepared, now=now, took=took)
     output.show(
         kind=_RESTORE, body=document, output=form, tables=_plan_tables(document, prepared, wide=wide), wide=wide
@@ -348,7 +347,7 @@ def _megabytes(bytes_per_s: float) -> str:
 
 def record_bytes(plan: RestorePlan) -> float:
     """Return what a record of the plan takes in the store on average, in bytes."""
-    return sum(topic.bytes for topic in plan.topics) / max(plan.records, 1)
+    return plan.bytes / max(plan.records, 1)
 
 
 def telling(each_bytes: float) -> Any:  # noqa: ANN401 - a context manager of a class that is defined when the command runs

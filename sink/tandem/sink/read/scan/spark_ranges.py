@@ -67,6 +67,7 @@ class SparkRanges(RangeBackEnd):
         self._looked_at = math.inf
         self._refused: list[RangeOffer] = []
         self._handed_over: WeakSet[ScanPlan] = WeakSet()
+        self._lowest_left: list[TopicPartition] = []
         self._look_at = self._moved_at = self._idle_since = clock.now()
         self._given_up = False
         self._looking: Iterator[None] | None = None
@@ -108,9 +109,8 @@ class SparkRanges(RangeBackEnd):
             self._looking = self._look()
         if self._looking is None:
             return ()
-        before = set(self._waiting)
         left = self._go_on(self._looking, until=now + timeout_s)
-        lowest = [tp for tp in sorted(before) if self._context.progress_of[tp].scan in self._handed_over]
+        lowest, self._lowest_left = self._lowest_left, []
         return [*left, *lowest]
 
     def _go_on(self, looking: Iterator[None], *, until: float) -> Sequence[TopicPartition]:
@@ -171,6 +171,7 @@ class SparkRanges(RangeBackEnd):
                 if progress.expires and next_offer.range.low == progress.scan.base.start:
                     self._waiting.discard(tp)
                     self._handed_over.add(progress.scan)
+                    self._lowest_left.append(tp)
                     break
                 if not self._accept(tp, next_offer):
                     break

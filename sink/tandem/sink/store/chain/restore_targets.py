@@ -64,24 +64,20 @@ def adopt_topic(store: ObjectStore, pair: str, topic: str) -> list[AdoptedTopic]
     be read count for nothing, and stay. Raises errors of the store.
     """
     removed = []
-    for key in [info.key for info in store.list(layout.restore_targets_prefix(pair))]:
-        for targets in _read(store, key):
-            if targets.pair != pair or topic not in targets.topics:
-                continue
-            rest = {name: topic_id for name, topic_id in targets.topics.items() if name != topic}
-            if rest:
-                _put_named(store, replace(targets, topics=rest))
-            store.delete([key])
-            removed.append(AdoptedTopic(targets.plan[:16], targets.cluster_id, targets.topics[topic]))
+    for key, targets in _notes(store, pair):
+        if topic not in targets.topics:
+            continue
+        rest = {name: topic_id for name, topic_id in targets.topics.items() if name != topic}
+        if rest:
+            _put_named(store, replace(targets, topics=rest))
+        store.delete([key])
+        removed.append(AdoptedTopic(targets.plan[:16], targets.cluster_id, targets.topics[topic]))
     return removed
 
 
 def noted_topics(store: ObjectStore, pair: str) -> list[str]:
     """Return the names of all topics that restores of the pair noted, in any cluster. Raises errors of the store."""
-    keys = [info.key for info in store.list(layout.restore_targets_prefix(pair))]
-    return sorted(
-        {name for key in keys for targets in _read(store, key) if targets.pair == pair for name in targets.topics}
-    )
+    return sorted({name for _, targets in _notes(store, pair) for name in targets.topics})
 
 
 def _put_named(store: ObjectStore, targets: RestoreTargets) -> None:
@@ -97,8 +93,7 @@ def created_topics(store: ObjectStore, pair: str, cluster_id: str) -> dict[str, 
     Documents that can't be read are logged and ignored. Raises transient errors of the store.
     """
     try:
-        keys = [info.key for info in store.list(layout.restore_targets_prefix(pair))]
-        known = [targets for key in keys for targets in _read(store, key)]
+        known = [targets for _, targets in _notes(store, pair)]
     except StoreDeniedError as error:
         _LOG.warning(
             "what restores created can't be read: it is backed up if it matches topics.patterns",
@@ -110,7 +105,7 @@ def created_topics(store: ObjectStore, pair: str, cluster_id: str) -> dict[str, 
     # An announcement is over when the same plan's ids are stored.
     identified: set[tuple[str, str]] = set()
     for targets in sorted(known, key=lambda item: ANY in item.topics.values()):
-        if (targets.pair, targets.cluster_id) != (pair, cluster_id):
+        if targets.cluster_id != cluster_id:
             continue
         for name, topic_id in targets.topics.items():
             if topic_id != ANY:
@@ -123,6 +118,14 @@ def created_topics(store: ObjectStore, pair: str, cluster_id: str) -> dict[str, 
 def is_created(known: Mapping[str, Collection[str]], name: str, topic_id: str) -> bool:
     """Return whether a topic is one of those that `created_topics` returned."""
     return not {topic_id, ANY}.isdisjoint(known.get(name, ()))
+
+
+def _notes(store: ObjectStore, pair: str) -> Iterator[tuple[str, RestoreTargets]]:
+    """Yield the key and the content of each document of the pair, as they were listed before the first one was read."""
+    for key in [info.key for info in store.list(layout.restore_targets_prefix(pair))]:
+        for targets in _read(store, key):
+            if targets.pair == pair:
+                yield key, targets
 
 
 def _read(store: ObjectStore, key: str) -> Iterator[RestoreTargets]:

@@ -299,6 +299,11 @@ class RestorePlan:
         """Number of records, an upper bound where parts are cut."""
         return sum(topic.records for topic in self.topics)
 
+    @property
+    def bytes(self) -> int:
+        """Stored bytes, compressed."""
+        return sum(topic.bytes for topic in self.topics)
+
     def alone(self, topic: TopicPlan) -> bool:
         """Return whether each partition of a target gets the records of one source partition, and no others."""
         return not self.append and not topic.repartitioned

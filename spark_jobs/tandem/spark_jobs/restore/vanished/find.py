@@ -154,12 +154,8 @@ def find_lost_keys(store: ObjectStore, partition: KeptPartition, newest: Sequenc
 
 def _begin(partition: KeptPartition, newest: Iterable[Generation]) -> int:
     """Return the offset below which no record of the kept copy is a loss, as far as any of these copies knows."""
-    key, kept, missing_in = partition.key, partition.kept, partition.missing_in
-    begin = guarded_from(missing_in, kept, key) or 0
-    if kept.compacted_since(key) is not None:
-        return begin
-    later = (guarded_from(state, kept, key) or 0 for state in newest if key in state.positions)
-    return max(begin, *later)
+    key, copies = partition.key, (partition.missing_in, *newest)
+    return max(guarded_from(state, partition.kept, key) or 0 for state in copies if key in state.positions)
 
 
 def lost_records(store: ObjectStore, lost: LostKeys) -> Iterator[LostRecord]:

@@ -34,12 +34,16 @@ class Terminal(io.StringIO):
 
 def on_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     """A terminal of 80 columns without colours as stdout."""
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("NO_COLOR", "1")
-    stream = Terminal()
-    monkeypatch.setattr("sys.stdout", stream)
-    return stream
+    return shown_on(monkeypatch, "sys.stdout", columns=80)
+
+
+def shown_on(monkeypatch: pytest.MonkeyPatch, stream: str, *, columns: int) -> Terminal:
+    """A terminal of so many columns as one of the streams."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setattr(stream, terminal := Terminal())
+    return terminal
 
 
 def backed_up(store: ObjectStore, partitions: int = 3) -> None:
@@ -146,9 +150,7 @@ def test_topics_are_summed_and_wide_shows_partitions() -> None:
 
 def test_progress_on_a_terminal_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each text takes the place of the one before, and what is printed next takes the last one's."""
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "20")
-    monkeypatch.setattr("sys.stderr", shown := Terminal())
+    shown = shown_on(monkeypatch, "sys.stderr", columns=20)
     output.progress("1 of 2 partitions")
     output.progress("2 of 2 partitions, and much more than fits")
     output.note("done")
@@ -166,9 +168,7 @@ def test_progress_elsewhere_is_lines(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_the_bar_of_a_restore_goes_on_in_the_next_phase(monkeypatch: pytest.MonkeyPatch) -> None:
     """A phase without figures has none of those before it, which were complete."""
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr("sys.stderr", shown := Terminal())
+    shown = shown_on(monkeypatch, "sys.stderr", columns=80)
     with telling(100.0) as tell:
         tell.phase("loading")
         tell.records(7, 7)
@@ -183,9 +183,7 @@ def test_the_bar_of_a_restore_goes_on_in_the_next_phase(monkeypatch: pytest.Monk
 
 def test_the_bar_of_a_restore_has_its_rate_and_what_is_left_on_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a restore that takes hours, which has the widest figures."""
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr("sys.stderr", shown := Terminal())
+    shown = shown_on(monkeypatch, "sys.stderr", columns=80)
     with telling(1000.0) as tell:
         tell.phase("loading")
         for done in range(0, 4_000_000, 1_000_000):
