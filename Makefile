@@ -141,8 +141,8 @@ soak: setup ## A pair for MINUTES=120 on real servers, a handover every 3: is me
 model-check: setup ## Exhaust the models of the handover, then take each guard away; ONLY=word for some, minutes for all
 	@$(BIN)/python -m tests.model $(if $(ONLY),--only '$(ONLY)')
 
-bench: setup ## Catch-up, restore and verify against baselines of the same run on a broker of its own, an hour; QUICK=1 for the main cases
-	@$(BIN)/python -m bench $(if $(QUICK),--quick)
+bench: setup ## Catch-up, restore and verify against baselines of the same run on a broker of its own, an hour; QUICK=1 for the main cases, PEER=1 beside OSO kafka-backup instead (needs cargo)
+	@$(BIN)/python -m $(if $(PEER),bench.side_by_side,bench $(if $(QUICK),--quick))
 
 bench-keyed: setup ## Sweeps, comparisons, newest records and merges of one large partition, in memory and by a shuffle, minutes; MILLIONS='1 10' records, FOLDER=… keeps them
 	@folder=$(or $(FOLDER),$$(mktemp -d)); for millions in $(or $(MILLIONS),1 10); do \

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import argparse
 import base64
-import datetime as dt
 import json
 import os
-import platform
 import secrets
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -26,6 +23,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.load import Load, fill
 from bench.measured import KEY, Run, spawn, spawn_all
+from bench.outcome import Row, Verdict, at_least, at_most, keep
 from bench.servers import BenchKafka, store_section
 from tandem.controller.sandbox.s3 import S3Server
 from tandem.controller.sandbox.sigv4 import S3Key
@@ -41,8 +39,8 @@ _RESTORED = (Load(records=8_000_000, size=100), Load(records=2_400_000, size=100
 _RESTORED_IN = ("zstd", "none")
 _MANY_OBJECTS = 1_000_000
 _RANDOM = (
-    Load(records=2_000_000, size=100, compressible=False),
-    Load(records=600_000, size=1000, compressible=False),
+    Load(records=2_000_000, size=100, kind="random"),
+    Load(records=600_000, size=1000, kind="random"),
 )
 _OTHERS = (
     *_RANDOM,
@@ -51,30 +49,6 @@ _OTHERS = (
     Load(records=600_000, size=1000, codec="lz4"),
     Load(records=600_000, size=1000, codec="zstd"),
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One figure of the table: the middle one of its runs."""
-
-    case: str
-    what: str
-    runs: tuple[Run, ...]
-
-    @property
-    def middle(self) -> Run:
-        """The run of the median time."""
-        return sorted(self.runs, key=lambda run: run.seconds)[len(self.runs) // 2]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """A target and what was measured."""
-
-    name: str
-    figure: str
-    target: str
-    met: bool
 
 
 @dataclass(slots=True)
@@ -202,7 +176,7 @@ class Bench:
         row = self.note(load.topic, "verify, one process", runs[""])
         self.note(load.topic, "its decompression alone", runs["decompression"])
         rate = statistics.median(run.bytes / run.cpu_s for run in row.runs) / 1e6
-        kind = "JSON" if load.compressible else "random"
+        kind = "JSON" if load.kind == "json" else "random"
         return at_least(f"verify, {load.size} B of {kind}, MB/s of objects per core", rate, 200)
 
     def sweep(self, load: Load) -> None:
@@ -236,9 +210,10 @@ def main() -> int:
     for verdict in verdicts:
         _say(f"{verdict.name:<44} {verdict.figure:>14}  {verdict.target:>14}  {'met' if verdict.met else 'MISSED'}")
     if words.restores:
-        _keep(bench, verdicts, command="python -m bench --restores", suffix="-restores")
+        kept = keep(bench.rows.values(), verdicts, command="python -m bench --restores", suffix="-restores")
+        _say(f"written: {kept}")
     elif not words.quick:
-        _keep(bench, verdicts, command="make bench")
+        _say(f"written: {keep(bench.rows.values(), verdicts, command='make bench')}")
     return 0 if all(verdict.met for verdict in verdicts) else 3
 
 
@@ -287,7 +262,7 @@ def _measure(bench: Bench, *, quick: bool) -> Iterator[Verdict]:
         bench.baseline(load, "raw")
         bench.baseline(load, "count-tuned")
         bench.catch_up(load)
-        if not load.compressible:
+        if load.kind == "random":
             bench.keep(load)
             yield bench.verify(load)
     yield from _restores(bench)
@@ -345,7 +320,7 @@ def _many(bench: Bench) -> Iterator[Verdict]:
 
 def _alone(bench: Bench) -> Iterator[Verdict]:
     for size in (100, 1000):
-        load = Load(records=0, size=size, compressible=False)
+        load = Load(records=0, size=size, kind="random")
         alone = bench.run(load, "transcoder alone", partial(spawn, "transcoder", str(size)))
         if size == 100:
             rate = alone.middle.records / alone.middle.cpu_s / 1e6
@@ -354,36 +329,6 @@ def _alone(bench: Bench) -> Iterator[Verdict]:
 
 def _cpu(row: Row) -> float:
     return statistics.median(run.cpu_s for run in row.runs)
-
-
-def at_least(name: str, figure: float, target: float) -> Verdict:
-    """Return whether a figure is high enough."""
-    return Verdict(name=name, figure=f"{figure:.2f}", target=f">= {target:.2f}", met=figure >= target)
-
-
-def at_most(name: str, figure: float, target: float) -> Verdict:
-    """Return whether a figure is low enough."""
-    return Verdict(name=name, figure=f"{figure:.2f}", target=f"<= {target:.2f}", met=figure <= target)
-
-
-def _keep(bench: Bench, verdicts: list[Verdict], *, command: str, suffix: str = "") -> None:
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout
-    today = dt.datetime.now(dt.UTC).date().isoformat()
-    document = {
-        "date": today,
-        "command": command,
-        "commit": commit.strip(),
-        "machine": {"cores": os.cpu_count(), "python": platform.python_version(), "system": platform.machine()},
-        "rows": [
-            {"case": row.case, "what": row.what, "runs": [asdict(run) for run in row.runs]}
-            for row in bench.rows.values()
-        ],
-        "targets": [asdict(verdict) for verdict in verdicts],
-    }
-    path = _HERE / "results" / f"{today}{suffix}.json"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    _say(f"written: {path}")
 
 
 def _say(text: str) -> None:

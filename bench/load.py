@@ -1,8 +1,9 @@
-"""Fills topics: records of a size, compressible or random, over partitions, in a producer's codec."""
+"""Fills topics: records of a size, as JSON, random or binary, over partitions, in a producer's codec."""
 
 from __future__ import annotations
 
 import random
+import struct
 import time
 from dataclasses import dataclass
 
@@ -12,25 +13,29 @@ from confluent_kafka.admin import AdminClient, NewTopic
 _STATES = ("created", "paid", "packed", "shipped", "delivered", "returned")
 _CITIES = ("Zurich", "Geneva", "Basel", "Bern", "Lausanne", "Winterthur", "Lucerne", "St. Gallen", "Lugano", "Chur")
 
+# Odd, so that multiplication by it gives each number another one of 64 bits.
+_SCATTER = 0x9E3779B97F4A7C15
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What a topic holds. `size` is of a value, in bytes; keys have up to 11. Values are JSON, or random bytes.
+    """What a topic holds. `size` is of a value, in bytes. Values are `json`, `random` bytes or binary like `avro`.
 
-    They come from a pool of 2,048, unless they are `distinct`: then no compression window holds one twice.
+    Values come from a pool of 2,048 and keys are counted, unless they are `distinct`: then no compression window holds
+    a value twice, and keys are half a UUID in hexadecimal. Each key has two records.
     """
 
     records: int
     size: int
     partitions: int = 4
     codec: str = "none"
-    compressible: bool = True
+    kind: str = "json"
     distinct: bool = False
 
     @property
     def topic(self) -> str:
         """A short name that tells them apart: it is in every record."""
-        kind = ("j" if self.compressible else "r") + ("d" if self.distinct else "")
+        kind = self.kind[0] + ("d" if self.distinct else "")
         return f"{kind}{self.size}-{self.records // 1000}k-{self.partitions}-{self.codec}"
 
 
@@ -61,12 +66,13 @@ def fill(bootstrap: str, load: Load) -> float:
     began = time.perf_counter()
     for number in range(load.records):
         value = values[rng.randrange(2048)] if values else _value(rng, load)
+        key = number % (load.records // 2)
         while True:
             try:
                 producer.produce(
                     load.topic,
                     value=value,
-                    key=b"key-%d" % (number % (load.records // 2)),
+                    key=b"%016x" % (key * _SCATTER % (1 << 64)) if load.distinct else b"key-%d" % key,
                     partition=number % load.partitions,
                 )
                 break
@@ -80,8 +86,10 @@ def fill(bootstrap: str, load: Load) -> float:
 
 
 def _value(rng: random.Random, load: Load) -> bytes:
-    if not load.compressible:
+    if load.kind == "random":
         return rng.randbytes(load.size)
+    if load.kind == "avro":
+        return _binary(rng, load.size)
     # Item by item, and not as one document: distinct values are made by the million.
     items = [
         f'{{"id":"{rng.getrandbits(48):012x}","state":"{rng.choice(_STATES)}","city":"{rng.choice(_CITIES)}","items":['
@@ -92,3 +100,15 @@ def _value(rng: random.Random, load: Load) -> bytes:
         items.append(f'{{"sku":"{sku:06d}","amount":{amount},"price":{price}}},')
         left -= len(items[-1])
     return "".join(items).encode()[: load.size]
+
+
+def _binary(rng: random.Random, size: int) -> bytes:
+    """Return what a serializer with a schema registry makes of an order: five bytes before it, then fields unnamed."""
+    state, city = rng.choice(_STATES).encode(), rng.choice(_CITIES).encode()
+    parts = [b"\0\0\0\1\2", rng.randbytes(6), bytes((2 * len(state),)), state, bytes((2 * len(city),)), city]
+    left = size - sum(map(len, parts))
+    while left > 0:
+        sku, amount, price = rng.randrange(10_000), rng.randrange(1, 20), rng.randrange(100, 100_000) / 100
+        parts.append(struct.pack("<HBd", sku, 2 * amount, price))
+        left -= len(parts[-1])
+    return b"".join(parts)[:size]

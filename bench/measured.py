@@ -22,13 +22,14 @@ KEY: Final = "BENCH_KEY"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What a run did: `bytes` as its kind counts them, `peak_mb` of resident memory."""
+    """What a run did: `bytes` as its kind counts them, `peak_mb` of resident memory, `stored_mb` if it stores any."""
 
     records: int
     bytes: int
     seconds: float
     cpu_s: float
     peak_mb: float
+    stored_mb: float = 0.0
 
     @property
     def rate(self) -> float:

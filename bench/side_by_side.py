@@ -1,9 +1,11 @@
-"""Backup and restore beside OSO kafka-backup, whole processes: `python -m bench.side_by_side THOUSANDS SIZE`.
+"""Backup and restore beside OSO kafka-backup, whole processes: `make bench PEER=1`, half an hour on two cores.
 
-THOUSANDS of records with distinct JSON values of SIZE bytes, on one broker, into folders, restored into fresh topics.
-The two take turns. Its engine is built from bench/peer, for the first time in a quarter of an hour, so `cargo` has to
-be there. Wall time is that of the command until it has ended; processor time and memory (resident, and what processes
-share is counted in each) are those of all its processes together, looked at twenty times a second.
+`python -m bench.side_by_side THOUSANDS SIZE` for one case: THOUSANDS of records with distinct values of SIZE bytes, on
+one broker, into folders or into an S3 server on the same machine, restored into fresh topics. The two take turns. Its
+engine is built from bench/peer, for the first time in a quarter of an hour, so `cargo` has to be there. Wall time is
+that of the command until it has ended; processor time and memory (resident, and what processes share is counted in
+each) are those of all its processes together, looked at twenty times a second. Both have the settings that they have by
+themselves.
 """
 
 from __future__ import annotations
@@ -11,22 +13,28 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import secrets
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+import boto3
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from bench.load import Load, fill
-from bench.measured import Run, report, stat, tree
-from bench.servers import BenchKafka
+from bench.measured import Run, stat, tree
+from bench.outcome import Row, Verdict, at_least, at_most, keep
+from bench.servers import BenchKafka, store_section
+from tandem.controller.sandbox.s3 import S3Server
+from tandem.controller.sandbox.sigv4 import S3Key
 
 _PEER: Final = Path(__file__).with_name("peer")
 _CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "tandem" / "peer"
@@ -36,44 +44,129 @@ _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _TANDEM: Final = Path(sys.executable).with_name("tandem")
 
 
-def main() -> None:
-    """Run all of it; report the middle one of each kind."""
+def _load(thousands: int, size: int, kind: str = "json") -> Load:
+    return Load(records=thousands * 1_000, size=size, kind=kind, distinct=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A load, the store that both write to, and the targets.
+
+    `backup` is the peer's time divided by ours, `restore` our time divided by the peer's, `restore_s` our time alone.
+    """
+
+    load: Load
+    into_s3: bool = False
+    backup: float | None = None
+    restore: float | None = None
+    restore_s: float | None = None
+
+    @property
+    def name(self) -> str:
+        """The load's topic and the store."""
+        return f"{self.load.topic}, {'S3' if self.into_s3 else 'folder'}"
+
+
+# What is small shows what a start takes. The next four are those of the first comparison.
+CASES: Final = (
+    Case(load=_load(3, 100), restore_s=8.0),
+    Case(load=_load(2_000, 100), backup=1.5, restore=1.0),
+    Case(load=_load(10_000, 100), backup=4.0, restore=1 / 3),
+    Case(load=_load(600, 1_000), backup=1.5, restore=1.2),
+    Case(load=_load(3_000, 1_000), backup=2.0, restore=0.5),
+    Case(load=_load(300, 10_000), backup=2.0),
+    Case(load=_load(600, 1_000, "random")),
+    Case(load=_load(600, 1_000, "avro")),
+    Case(load=_load(2_000, 100), into_s3=True),
+    Case(load=_load(600, 1_000), into_s3=True),
+)
+
+
+def main() -> int:
+    """Run all of it; report the middle one of each kind. Exit code 3: a target was missed."""
     parser = argparse.ArgumentParser(prog="bench.side_by_side", description=__doc__)
-    parser.add_argument("thousands", type=int)
-    parser.add_argument("size", type=int)
+    parser.add_argument("thousands", type=int, nargs="?")
+    parser.add_argument("size", type=int, nargs="?")
+    parser.add_argument("--kind", choices=("json", "random", "avro"), default="json")
+    parser.add_argument("--s3", action="store_true", help="into a bucket of an S3 server on this machine")
     parser.add_argument("--repeat", type=int, default=3)
     words = parser.parse_args()
-    load = Load(records=words.thousands * 1000, size=words.size, distinct=True)
+    if words.size is None:
+        cases: tuple[Case, ...] = CASES
+    else:
+        cases = (Case(load=_load(words.thousands, words.size, words.kind), into_s3=words.s3),)
     peer = _built()
-    with tempfile.TemporaryDirectory(prefix="side-by-side-") as name:
-        folder = Path(name)
+    rows: list[Row] = []
+    with ExitStack() as ends:
+        folder = Path(ends.enter_context(tempfile.TemporaryDirectory(prefix="side-by-side-")))
         kafka = BenchKafka(folder / "kafka")
         kafka.start()
-        try:
-            fill(kafka.bootstrap, load)
-            _measure(load, peer, kafka, folder, repeat=words.repeat)
-        finally:
-            kafka.stop()
+        ends.callback(kafka.kill)
+        for case in cases:
+            found = _measure(case, Both(peer=peer, kafka=kafka, folder=folder), repeat=words.repeat)
+            rows += found
+            for verdict in verdicts(case, found):
+                sys.stderr.write(f"{verdict.name}: {verdict.figure}, wanted {verdict.target}\n")
+    judged = [verdict for case in cases for verdict in verdicts(case, [row for row in rows if row.case == case.name])]
+    if words.size is None:
+        path = keep(rows, judged, command="make bench PEER=1", suffix="-peer")
+        sys.stderr.write(f"written: {path}\n")
+    return 0 if all(verdict.met for verdict in judged) else 3
 
 
-def _measure(load: Load, peer: Path, kafka: BenchKafka, folder: Path, *, repeat: int) -> None:
-    kinds: dict[str, Callable[[int], Run]] = {
-        "backup, peer": lambda number: _peer_backs_up(load, peer, kafka, folder / f"peer{number}"),
-        "backup, tandem": lambda number: _tandem_backs_up(load, kafka, folder / f"tandem{number}"),
-        "restore, peer": lambda number: _peer_restores(load, peer, kafka, folder / f"peer{number}"),
-        "restore, tandem": lambda number: _tandem_restores(load, kafka, folder / f"tandem{number}"),
-    }
-    runs: dict[str, list[Run]] = {kind: [] for kind in kinds}
+def verdicts(case: Case, rows: Sequence[Row]) -> list[Verdict]:
+    """Hold the rows of a case against its targets."""
+    middle = {row.what: row.middle for row in rows}
+    theirs, ours = middle["backup, peer"], middle["backup, tandem"]
+    found = []
+    if case.backup is not None:
+        found = [
+            at_least(f"{case.name}: backup, the peer's time by ours", theirs.seconds / ours.seconds, case.backup),
+            at_most(f"{case.name}: backup, CPU, ours by the peer's", ours.cpu_s / theirs.cpu_s, 0.5),
+            at_most(f"{case.name}: backup, memory, ours by the peer's", ours.peak_mb / theirs.peak_mb, 0.25),
+            at_most(f"{case.name}: stored bytes, ours by the peer's", ours.stored_mb / theirs.stored_mb, 1.0),
+        ]
+    if case.restore is not None:
+        ratio = middle["restore, tandem"].seconds / middle["restore, peer"].seconds
+        found.append(at_most(f"{case.name}: restore, our time by the peer's", ratio, case.restore))
+    if case.restore_s is not None:
+        found.append(at_most(f"{case.name}: restore, s", middle["restore, tandem"].seconds, case.restore_s))
+    return found
+
+
+def _measure(case: Case, both: Both, *, repeat: int) -> list[Row]:
+    """Let the two take turns, so that what disturbs the machine disturbs both."""
+    load = case.load
+    sys.stderr.write(f"filling {load.topic}\n")
+    fill(both.kafka.bootstrap, load)
+    runs: dict[str, list[Run]] = {}
     for number in range(repeat):
-        for kind, once in kinds.items():
-            runs[kind].append(once(number))
-        for made in (folder / f"peer{number}", folder / f"tandem{number}"):
-            shutil.rmtree(made)
-    for kind, several in runs.items():
-        report(sorted(several, key=lambda run: run.seconds)[len(several) // 2], what=kind)
-    for what in ("backup", "restore"):
-        theirs, ours = (statistics.median(run.seconds for run in runs[f"{what}, {who}"]) for who in ("peer", "tandem"))
-        sys.stderr.write(f"{what}: {ours / theirs:.2f} of the peer's time\n")
+        with ExitStack() as ends:
+            folder = both.folder / f"run{number}"
+            folder.mkdir()
+            ends.callback(shutil.rmtree, folder)
+            s3 = ends.enter_context(_s3(folder)) if case.into_s3 else None
+            for what, once in both.turns(load, folder, s3).items():
+                run = once()
+                runs.setdefault(what, []).append(run)
+                sys.stderr.write(
+                    f"  {what:<16} {run.seconds:>6.2f} s  cpu {run.cpu_s:>6.2f} s  peak {run.peak_mb:>5.0f} MB"
+                    f"  stored {run.stored_mb:>5.0f} MB\n"
+                )
+    delete_topic(both.kafka, load.topic)
+    return [Row(case=case.name, what=what, runs=tuple(several)) for what, several in runs.items()]
+
+
+@contextmanager
+def _s3(folder: Path) -> Iterator[S3Server]:
+    key = S3Key(access_key="bench", secret_key=secrets.token_urlsafe(24))
+    (folder / "s3").mkdir()
+    server = S3Server(folder / "s3", bucket="bench", key=key)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.kill()
 
 
 def _built() -> Path:
@@ -83,66 +176,113 @@ def _built() -> Path:
     return _CACHE / "release" / "peer"
 
 
-def _peer_backs_up(load: Load, peer: Path, kafka: BenchKafka, folder: Path) -> Run:
-    config = {
-        "mode": "backup",
-        "backup_id": "bench",
-        "source": {"bootstrap_servers": [kafka.bootstrap], "topics": {"include": [load.topic]}},
-        "storage": {"backend": "filesystem", "path": str(folder / "store")},
-        "backup": {"stop_at_current_offsets": True},
-        "metrics": {"enabled": False},
-        "offset_storage": {"db_path": str(folder / "offsets.db")},
-    }
-    return _of(load, _whole([str(peer), _written(folder, "backup", config)], folder))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Both:
+    """The two, the broker between which they move records, and a folder for all that they write."""
+
+    peer: Path
+    kafka: BenchKafka
+    folder: Path
+
+    def turns(self, load: Load, folder: Path, s3: S3Server | None) -> dict[str, Callable[[], Run]]:
+        """Return what is measured, in its order."""
+        return {
+            "backup, peer": lambda: self._peer(load, folder, s3, "backup"),
+            "backup, tandem": lambda: self._tandem_backs_up(load, folder, s3),
+            "restore, peer": lambda: self._peer(load, folder, s3, "restore"),
+            "restore, tandem": lambda: self._tandem_restores(load, folder, s3),
+        }
+
+    def _peer(self, load: Load, folder: Path, s3: S3Server | None, mode: str) -> Run:
+        storage: dict[str, object] = {"backend": "filesystem", "path": str(folder / "peer")}
+        if s3 is not None:
+            section = store_section(s3, "peer")
+            storage = {
+                "backend": "s3",
+                "bucket": s3.bucket,
+                "prefix": "peer",
+                "path_style": True,
+                "endpoint": section["endpoint_url"],
+                "region": section["region"],
+                "access_key": section["access_key_id"],
+                "secret_key": section["secret_access_key"],
+            }
+        target = f"{load.topic}.peer"
+        cluster = {"bootstrap_servers": [self.kafka.bootstrap], "topics": {"include": [load.topic]}}
+        config: dict[str, object] = {
+            "mode": mode,
+            "backup_id": "bench",
+            ("source" if mode == "backup" else "target"): cluster,
+            "storage": storage,
+            "metrics": {"enabled": False},
+            "offset_storage": {"db_path": str(folder / "offsets.db")},
+        }
+        if mode == "backup":
+            config["backup"] = {"stop_at_current_offsets": True}
+        else:
+            config["restore"] = {"topic_mapping": {load.topic: target}, "create_topics": True}
+        path = folder / f"{mode}.json"
+        path.write_text(json.dumps(config))
+        run = whole(load, [str(self.peer), str(path)], folder / "log")
+        if mode == "restore":
+            self._check(target, load)
+            return run
+        return replace(run, stored_mb=self._stored_mb(folder / "peer", s3, "peer"))
+
+    def _tandem_backs_up(self, load: Load, folder: Path, s3: S3Server | None) -> Run:
+        (folder / "tandem").mkdir()
+        store = json.dumps(store_section(s3, "tandem") if s3 else {"root": (folder / "tandem").as_uri()})
+        words = ["-m", "bench.cases.catch_up", self.kafka.bootstrap, load.topic, "zstandard", store, "--pair", "bench"]
+        run = whole(load, [sys.executable, *words], folder / "log")
+        return replace(run, stored_mb=self._stored_mb(folder / "tandem", s3, "tandem"))
+
+    def _tandem_restores(self, load: Load, folder: Path, s3: S3Server | None) -> Run:
+        target = f"{load.topic}.tandem"
+        store = store_section(s3, "tandem") if s3 else {"root": (folder / "tandem").as_uri()}
+        config = folder / "tandem.yaml"
+        config.write_text(
+            json.dumps({"pair": "bench", "kafka": {"bootstrap.servers": self.kafka.bootstrap}, "store": store})
+        )
+        words = ["restore", load.topic, "-c", str(config), "--to", target, "--yes"]
+        run = whole(load, [str(_TANDEM), *words], folder / "log")
+        self._check(target, load)
+        return run
+
+    def _check(self, topic: str, load: Load) -> None:
+        """Raise RuntimeError unless the topic holds the records of the load; delete it."""
+        consumer = Consumer({"bootstrap.servers": self.kafka.bootstrap, "group.id": "bench"})
+        marks = [consumer.get_watermark_offsets(TopicPartition(topic, number), 30) for number in range(load.partitions)]
+        consumer.close()
+        there = sum(high - low for low, high in marks)
+        if there < load.records:
+            raise RuntimeError(f"{topic} holds {there} records instead of {load.records}")
+        delete_topic(self.kafka, topic)
+
+    @staticmethod
+    def _stored_mb(folder: Path, s3: S3Server | None, prefix: str) -> float:
+        if s3 is None:
+            return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 1e6
+        section = store_section(s3, prefix)
+        client = boto3.client(
+            "s3",
+            endpoint_url=section["endpoint_url"],
+            region_name=section["region"],
+            aws_access_key_id=section["access_key_id"],
+            aws_secret_access_key=section["secret_access_key"],
+        )
+        pages = client.get_paginator("list_objects_v2").paginate(Bucket=s3.bucket, Prefix=f"{prefix}/")
+        return sum(item["Size"] for page in pages for item in page.get("Contents", [])) / 1e6
 
 
-def _peer_restores(load: Load, peer: Path, kafka: BenchKafka, folder: Path) -> Run:
-    target = f"{load.topic}.peer"
-    config = {
-        "mode": "restore",
-        "backup_id": "bench",
-        "target": {"bootstrap_servers": [kafka.bootstrap], "topics": {"include": [load.topic]}},
-        "storage": {"backend": "filesystem", "path": str(folder / "store")},
-        "restore": {"topic_mapping": {load.topic: target}, "create_topics": True},
-        "metrics": {"enabled": False},
-        "offset_storage": {"db_path": str(folder / "offsets.db")},
-    }
-    run = _whole([str(peer), _written(folder, "restore", config)], folder)
-    _check_and_delete(kafka, target, load)
-    return _of(load, run)
+def delete_topic(kafka: BenchKafka, topic: str) -> None:
+    """Delete a topic, so that it takes neither disk nor the broker's memory from what follows."""
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    for future in admin.delete_topics([topic]).values():
+        future.result(60)
 
 
-def _tandem_backs_up(load: Load, kafka: BenchKafka, folder: Path) -> Run:
-    folder.mkdir()
-    store = json.dumps({"root": f"file://{folder}/store"})
-    (folder / "store").mkdir()
-    module = ["-m", "bench.cases.catch_up", kafka.bootstrap, load.topic, "zstandard", store, "--pair", "bench"]
-    return _of(load, _whole([sys.executable, *module], folder))
-
-
-def _tandem_restores(load: Load, kafka: BenchKafka, folder: Path) -> Run:
-    target = f"{load.topic}.tandem"
-    place = ["--root", f"file://{folder}/store", "--pair", "bench", "--target-bootstrap-servers", kafka.bootstrap]
-    run = _whole([str(_TANDEM), "restore", load.topic, *place, "--to", target, "--yes"], folder)
-    _check_and_delete(kafka, target, load)
-    return _of(load, run)
-
-
-def _written(folder: Path, name: str, config: dict[str, object]) -> str:
-    folder.mkdir(exist_ok=True)
-    path = folder / f"{name}.json"
-    path.write_text(json.dumps(config))
-    return str(path)
-
-
-def _of(load: Load, run: tuple[float, float, float]) -> Run:
-    seconds, cpu_s, peak_mb = run
-    return Run(records=load.records, bytes=load.records * load.size, seconds=seconds, cpu_s=cpu_s, peak_mb=peak_mb)
-
-
-def _whole(command: Sequence[str], folder: Path) -> tuple[float, float, float]:
-    """Run a command; return its wall time in s, and the processor time in s and peak memory in MB of all processes."""
-    log = folder / "log"
+def whole(load: Load, command: Sequence[str], log: Path) -> Run:
+    """Run a command to its end; raise RuntimeError with the end of its output if it fails."""
     cpu: dict[int, float] = {}
     peak = 0
     with log.open("wb") as output:
@@ -159,21 +299,14 @@ def _whole(command: Sequence[str], folder: Path) -> tuple[float, float, float]:
         seconds = time.perf_counter() - began
     if process.returncode:
         raise RuntimeError(f"{command[0]} failed:\n{log.read_text(errors='replace')[-4000:]}")
-    return seconds, sum(cpu.values()), peak / 1e6
-
-
-def _check_and_delete(kafka: BenchKafka, topic: str, load: Load) -> None:
-    """Raise RuntimeError unless the topic holds the records of the load; delete it."""
-    consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "bench"})
-    marks = [consumer.get_watermark_offsets(TopicPartition(topic, number), 30) for number in range(load.partitions)]
-    consumer.close()
-    there = sum(high - low for low, high in marks)
-    if there < load.records:
-        raise RuntimeError(f"{topic} holds {there} records instead of {load.records}")
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-    for future in admin.delete_topics([topic]).values():
-        future.result(60)
+    return Run(
+        records=load.records,
+        bytes=load.records * load.size,
+        seconds=seconds,
+        cpu_s=sum(cpu.values()),
+        peak_mb=peak / 1e6,
+    )
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -14,13 +14,14 @@ if TYPE_CHECKING:
 
 @pytest.mark.spark
 def test_workers_begin_with_what_tasks_need(spark: SparkSession) -> None:
-    """The modules are there before a task imports anything, and are no garbage to be looked through."""
+    """The modules are there before a task imports anything, are no garbage to be looked through, and were compiled."""
     name = worker_daemon.LOADED
 
-    def look(_: object) -> tuple[bool, bool]:
+    def look(_: object) -> tuple[bool, bool, bool]:
         import gc  # noqa: PLC0415 - in the worker
         import sys  # noqa: PLC0415 - likewise
 
-        return name in sys.modules, gc.get_freeze_count() > 0
+        archived = [one for one in sys.modules.values() if ".zip" in (getattr(one, "__file__", None) or "")]
+        return name in sys.modules, gc.get_freeze_count() > 0, not archived
 
-    assert set(spark.sparkContext.parallelize(range(4), 4).map(look).collect()) == {(True, True)}
+    assert set(spark.sparkContext.parallelize(range(4), 4).map(look).collect()) == {(True, True, True)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from dataclasses import replace
 from itertools import pairwise
@@ -22,6 +23,7 @@ from tandem.spark_jobs.restore.records.load_task import LoadPace
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
 _CLEANED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
+_MANY = int(os.environ.get("LOGS", "1000"))
 #: A filler without its headers: the last one of a partition has a padding there.
 _FILLER = (-1, None, None)
 
@@ -45,7 +47,7 @@ def _restored(case: Case, target: str, **options: Any) -> None:
     assert report.mismatches == ()
 
 
-@pytest.mark.parametrize("partitions", [6, pytest.param(24, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("partitions", [6, pytest.param(_MANY, marks=pytest.mark.slow)])
 def test_each_record_lies_at_its_source_offset(case: Case, topic_name: str, partitions: int) -> None:
     """A filler at each offset between them, nothing below the first and nothing behind the last."""
     _judge_random_logs(case, topic_name, partitions)
@@ -57,13 +59,17 @@ def test_each_record_lies_at_its_source_offset_on_each_release(case_of_each_rele
     _judge_random_logs(case_of_each_release, topic_name, 6)
 
 
-def _judge_random_logs(case: Case, topic_name: str, partitions: int) -> None:
-    dice = random.Random(topic_name)
+def _random_logs(topic: str, partitions: int) -> list[list[Record]]:
+    dice = random.Random(topic)
 
     def gap() -> int:
         return dice.choice([1, 1, 1, 1, 2, 2, 30, 4_000, 250_000] if dice.random() < 0.1 else [1, 1, 2])
 
-    logs = [random_log(dice, topic_name, number, gap) for number in range(partitions)]
+    return [random_log(dice, topic, number, gap) for number in range(partitions)]
+
+
+def _judge_random_logs(case: Case, topic_name: str, partitions: int) -> None:
+    logs = _random_logs(topic_name, partitions)
     _backup(case, topic_name, logs, {"cleanup.policy": "compact", "min.compaction.lag.ms": str(10**15)})
     target = f"{topic_name}.restored"
     _restored(case, target)
@@ -105,6 +111,17 @@ def test_the_cleaner_of_each_release_removes_the_fillers(case_of_each_release: C
     _restored_and_cleaned(case_of_each_release, topic_name)
 
 
+@pytest.mark.slow
+def test_the_cleaner_leaves_random_logs_right(case: Case, topic_name: str) -> None:
+    """Each filler goes and each newest record stays, whatever lies between them; keys come again in each log."""
+    dice = random.Random(topic_name)
+    logs = [
+        [replace(item, key=b"k%d" % dice.randint(0, 80)) for item in items]
+        for items in _random_logs(topic_name, min(_MANY, 1000) // 10)
+    ]
+    _judge_cleaned(case, topic_name, logs)
+
+
 def _restored_and_cleaned(case: Case, topic_name: str) -> None:
     dice = random.Random(topic_name)
     offsets = sorted(dice.sample(range(3_000, 9_000), 400))
@@ -112,13 +129,17 @@ def _restored_and_cleaned(case: Case, topic_name: str) -> None:
         replace(item, key=b"k%d" % dice.randint(0, 150))
         for item in records(topic_name, 0, offsets, tombstones=offsets[::9])
     ]
-    _backup(case, topic_name, [items], {**_CLEANED, "max.message.bytes": "100000"})
+    _judge_cleaned(case, topic_name, [items])
+
+
+def _judge_cleaned(case: Case, topic_name: str, logs: list[list[Record]]) -> None:
+    _backup(case, topic_name, logs, {**_CLEANED, "max.message.bytes": "100000"})
     target = f"{topic_name}.restored"
     _restored(case, target, wait_cleaned=True)
-    bootstrap = case.kafka.bootstrap
-    wanted = list(zip(offsets, rows_of(items), strict=True))
-    # The active segment begins behind the last filler.
-    gap = max(after - 1 for at, after in pairwise(offsets) if after > at + 1)
-    newest = {item.key: item.offset for item in items if item.offset < gap}
-    left = [one for one in wanted if one[0] > gap or newest[one[1][1]] == one[0]]
-    assert read_with_offsets(bootstrap, target, 0) == left
+    for number, items in enumerate(logs):
+        wanted = list(zip((item.offset for item in items), rows_of(items), strict=True))
+        # The active segment begins behind the last filler; where there is none, nothing is cleaned yet.
+        last = max((after.offset - 1 for at, after in pairwise(items) if after.offset > at.offset + 1), default=-1)
+        newest = {item.key: item.offset for item in items if item.offset < last}
+        left = [one for one in wanted if one[0] > last or newest[one[1][1]] == one[0]]
+        assert read_with_offsets(case.kafka.bootstrap, target, number) == left

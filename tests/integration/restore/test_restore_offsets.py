@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from typing import Any
 
@@ -22,16 +23,17 @@ from tandem.spark_jobs.restore.records.load_task import LoadPace
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
 _PARTITIONS = 24
+_MANY = int(os.environ.get("LOGS", "1000"))
 
 
-def _backup(case: Case, topic: str) -> list[list[Record]]:
+def _backup(case: Case, topic: str, partitions: int = _PARTITIONS) -> list[list[Record]]:
     dice = random.Random(topic)
-    backup = Backup.claim(case.store, topics=[TopicSpec(topic, partitions=_PARTITIONS)], block_records=50)
+    backup = Backup.claim(case.store, topics=[TopicSpec(topic, partitions=partitions)], block_records=50)
 
     def gap() -> int:
         return dice.choice([1, 1, 1, 1, 2, 2, 30, 4_000])
 
-    logs = [random_log(dice, topic, number, gap) for number in range(_PARTITIONS)]
+    logs = [random_log(dice, topic, number, gap) for number in range(partitions)]
     for items in logs:
         cut = dice.randint(0, len(items))
         for some in (items[:cut], items[cut:]):
@@ -49,19 +51,20 @@ def _restored(case: Case, target: str, **options: Any) -> None:
     assert [note for topic in report.topics for note in topic.notes if "offsets" in note] == []
 
 
-def test_no_record_lies_below_its_source_offset(case: Case, topic_name: str) -> None:
+@pytest.mark.parametrize("partitions", [_PARTITIONS, pytest.param(_MANY, marks=pytest.mark.slow)])
+def test_no_record_lies_below_its_source_offset(case: Case, topic_name: str, partitions: int) -> None:
     """And the last one above it by no more than the markers of the load; nobody sees a filler."""
-    _judge_floor(case, topic_name)
+    _judge_floor(case, topic_name, partitions)
 
 
 @pytest.mark.slow
 def test_no_record_lies_below_its_source_offset_on_each_release(case_of_each_release: Case, topic_name: str) -> None:
     """Fillers are deleted, and the last record follows the transactions, in the same way from 2.8 on."""
-    _judge_floor(case_of_each_release, topic_name)
+    _judge_floor(case_of_each_release, topic_name, _PARTITIONS)
 
 
-def _judge_floor(case: Case, topic_name: str) -> None:
-    logs = _backup(case, topic_name)
+def _judge_floor(case: Case, topic_name: str, partitions: int) -> None:
+    logs = _backup(case, topic_name, partitions)
     target = f"{topic_name}.restored"
     _restored(case, target)
     bootstrap = case.kafka.bootstrap

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -74,18 +74,19 @@ def ends_of(bootstrap: str, topic: str) -> list[int]:
     return [high for _, high in _watermarks(bootstrap, topic)]
 
 
-def _watermarks(bootstrap: str, topic: str) -> list[tuple[int, int]]:
+def _watermarks(bootstrap: str, topic: str, partitions: Iterable[int] | None = None) -> list[tuple[int, int]]:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "independent"})
     try:
-        count = len(consumer.list_topics(topic, timeout=30).topics[topic].partitions)
-        return [consumer.get_watermark_offsets(TopicPartition(topic, n), timeout=30) for n in range(count)]
+        if partitions is None:
+            partitions = range(len(consumer.list_topics(topic, timeout=30).topics[topic].partitions))
+        return [consumer.get_watermark_offsets(TopicPartition(topic, n), timeout=30) for n in partitions]
     finally:
         consumer.close()
 
 
 def last_offset(bootstrap: str, topic: str, partition: int) -> int:
     """The offset of the record at the high watermark - 1, which a reader that begins there gets; -1: it gets none."""
-    [end] = ends_of(bootstrap, topic)[partition : partition + 1]
+    [(_, end)] = _watermarks(bootstrap, topic, [partition])
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "independent", "enable.partition.eof": True})
     consumer.assign([TopicPartition(topic, partition, max(end - 1, 0))])
     deadline = time.monotonic() + 60

@@ -236,6 +236,7 @@ def main() -> NoReturn:
             with contextlib.suppress(OSError, ValueError):
                 stream.flush()
         os._exit(code)  # a call that timed out left threads that still wait
+    gc.freeze()  # or the interpreter looks for cycles among all objects at its end: a third of a second after Spark
     sys.exit(code)
 
 

@@ -19,14 +19,16 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import Enum
 from types import TracebackType
-from typing import Any, Final, Literal, TextIO
+from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
 
-import stamina
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from tandem.backup_avro.errors import TandemError
 from tandem.sink.process.secret_forms import forms_of
+
+if TYPE_CHECKING:
+    import stamina
 
 MASK: Final = "********"
 _OURS: Final = ("tandem",)
@@ -215,6 +217,8 @@ def configure_instance(*, level: str, fmt: Format) -> None:
         _Process.unraisable, sys.unraisablehook = sys.unraisablehook, _log_unraisable
     quiet_kafka_client(level)
     if level != "debug":
+        import stamina  # noqa: PLC0415 (takes a tenth of a second, and most commands need none of it)
+
         stamina.instrumentation.set_on_retry_hooks([])
     else:
         logging.getLogger("stamina").setLevel(logging.NOTSET)
@@ -227,6 +231,7 @@ def writes_only_json() -> bool:
 
 def count_retries(count: Callable[[], None]) -> None:
     """Call `count` whenever the store's client retries a request, in addition to the log line about it."""
+    import stamina  # noqa: PLC0415 (as above)
 
     def hook(details: stamina.instrumentation.RetryDetails) -> None:
         del details

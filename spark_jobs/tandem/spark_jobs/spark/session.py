@@ -11,6 +11,7 @@ import re
 import secrets
 import shutil
 import signal
+import socketserver
 import sys
 import threading
 import time
@@ -370,11 +371,24 @@ class ContextStart:
             return
         from pyspark.sql import SparkSession  # noqa: PLC0415 (PySpark takes a second to load)
 
+        _end_accumulators(self._context)
         spark = SparkSession._instantiatedSession  # noqa: SLF001 (nothing public tells without making one)
         if spark is not None and spark.sparkContext is self._context:
             spark.stop()  # stops the context, and forgets the session
         else:
             self._context.stop()
+
+
+def _end_accumulators(context: SparkContext) -> None:
+    """Shut the server of accumulators down in the background: it notices within a second, for which `stop` would wait.
+
+    What it has received is not lost: it belongs to jobs that have ended. A server on a socket in a folder is left to
+    `stop`, which removes the socket.
+    """
+    server = getattr(context, "_accumulatorServer", None)
+    if isinstance(server, socketserver.TCPServer):
+        context._accumulatorServer = None  # type: ignore[assignment]  # noqa: SLF001 (what `stop` sets it to)
+        _beside(server.shutdown)
 
 
 def _is_running() -> bool:

@@ -9,6 +9,10 @@ from __future__ import annotations
 
 import gc
 import importlib
+import importlib.machinery
+import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 #: The tasks of a restore, with which come the libraries that nearly all tasks need.
@@ -17,11 +21,28 @@ LOADED: Final = "tandem.spark_jobs.restore.worker_calls"
 
 def main() -> None:
     """Load the modules, and serve until Spark closes the daemon's input."""
+    sys.path[:] = without_archives(sys.path)
     from pyspark.daemon import manager  # noqa: PLC0415 (nothing else needs PySpark here)
 
     importlib.import_module(LOADED)
     gc.freeze()  # what is loaded is no garbage, and a worker that collects some copies no page of it
     manager()
+
+
+def without_archives(path: Sequence[str]) -> list[str]:
+    """Return `path` without PySpark's archives of itself and of Py4J, if what they hold is installed beside them.
+
+    Spark puts them first for machines on which PySpark is not installed. Modules in an archive are compiled each time
+    they are loaded, which is a second of processor time before the first task.
+    """
+    archives = {name for name in path if (name.endswith(".zip") and Path(name).parent.parts[-2:] == ("python", "lib"))}
+    left = [name for name in path if name not in archives]
+    for module in ("pyspark", "py4j"):
+        found = importlib.machinery.PathFinder.find_spec(module, left)
+        homes = {str(Path(name).parents[3]) for name in archives if Path(name).name.startswith(module)}
+        if found is None or found.origin is None or str(Path(found.origin).parents[1]) not in homes:
+            return list(path)
+    return left
 
 
 if __name__ == "__main__":

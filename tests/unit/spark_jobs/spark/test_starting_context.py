@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socketserver
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -147,3 +148,30 @@ def test_the_daemon_of_workers_starts_on_a_local_master(master: str, jobs: int) 
         if thread.name == "spark-aside":
             thread.join(10)
     assert len(ran) == jobs
+
+
+class _Busy(socketserver.TCPServer):
+    """A server of accumulators that takes its time to shut down: it looks up from a connection once a second."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), socketserver.BaseRequestHandler, bind_and_activate=False)
+        self.asked, self.may_end = threading.Event(), threading.Event()
+
+    def shutdown(self) -> None:
+        self.asked.set()
+        assert self.may_end.wait(10)
+
+
+def test_a_stop_does_not_wait_for_the_server_of_accumulators(starts: _Starts) -> None:
+    """It is shut down all the same; one on a socket in a folder is left to PySpark, which removes the socket."""
+    starts.may_end.set()
+    server, other = _Busy(), object()
+    for one, left in ((server, None), (other, other)):
+        with starting_context(_CLUSTER) as start:
+            context: Any = start()
+            context._accumulatorServer = one
+        assert starts.log[-1] == "stopped"
+        assert context._accumulatorServer is left
+    assert server.asked.wait(10)
+    server.may_end.set()
+    server.server_close()

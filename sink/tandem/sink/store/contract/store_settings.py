@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
-
-import stamina
 
 from tandem.backup_avro.errors import ConfigError
 from tandem.sink.encryption import key_text
 from tandem.sink.encryption.encryption_settings import UNENCRYPTED, KeySettings
+
+if TYPE_CHECKING:
+    import stamina
 
 OTHER_NAMES = {
     **dict.fromkeys(("gcs",), "write gs://bucket/prefix"),
@@ -114,6 +115,8 @@ class StoreAccess:
 
     def paced_attempts(self, on: type[Exception], attempts: int) -> Iterator[stamina.Attempt]:
         """Yield up to `attempts` attempts at one request, with pauses between them, while they fail with `on`."""
+        import stamina  # noqa: PLC0415 (only stores over a network need it, and it takes a tenth of a second)
+
         initial, longest = self.backoff_initial, self.backoff_max
         return iter(
             stamina.retry_context(
