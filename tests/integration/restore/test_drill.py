@@ -140,8 +140,18 @@ def test_a_drill_restores_checks_and_leaves_nothing(
     code, out, err = tandem("drill", "--topics", topic_name)
     assert code == 3
     assert "mismatches: 2" in out
+    assert "other records" in out
     assert f"{left} is of another drill" in err
     assert left_of(kafka, topic_name) == []
+
+    def in_a_marker(tasks: Any) -> Any:
+        """A target on which applications that read to the end would wait for ever."""
+        return (replace(item, marker_last=True) for task in tasks for item in look(task))
+
+    monkeypatch.setattr(worker_calls, "check_all", in_a_marker)
+    code, out, _ = tandem("drill", "--topics", topic_name, "-o", "json")
+    assert code == 3
+    assert [item["markerLast"] for item in json.loads(out)["mismatches"]] == [True, True]
     monkeypatch.undo()
 
     for key in backup.writer.state.objects:
@@ -167,5 +177,5 @@ def test_a_drill_restores_checks_and_leaves_nothing(
     monkeypatch.setattr(TargetCluster, "make_ready", refuse)
     code, _, err = tandem("drill", "--topics", f"{topic_name}.other")
     assert (code, "no broker answers" in err) == (1, True)
-    assert len(list(store.list(f"{PAIR}/results/drill-"))) == 6
+    assert len(list(store.list(f"{PAIR}/results/drill-"))) == 7
     ClusterAdmin({"bootstrap.servers": kafka.bootstrap}).delete_topic(left)

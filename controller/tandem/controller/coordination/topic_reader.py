@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, NoReturn, Self
@@ -35,6 +36,7 @@ ANSWER_S = 4.0
 """Longest wait for one answer of the brokers, in seconds."""
 
 _POLL_S = 0.2
+_GREETING_S = 1.0
 _TIMESTAMP_NOT_AVAILABLE = 0
 
 
@@ -129,7 +131,9 @@ class TopicReader:
     def rewind(self, since: int | None, *, timeout_s: float) -> None:
         """Seek to the first record written at or after `since` (ms), or to the log's beginning if that is None."""
         offsets = [ConfluentPartition(self._topic, number, OFFSET_BEGINNING) for number in self._partitions]
-        if since is not None:
+        if since is None:
+            self._get_to_know(min(timeout_s, _GREETING_S))
+        else:
             asked = [ConfluentPartition(self._topic, number, since) for number in self._partitions]
             try:
                 found = self._consumer.offsets_for_times(asked, timeout=timeout_s)
@@ -140,6 +144,15 @@ class TopicReader:
                 for part in found
             ]
         self._consumer.assign(offsets)
+
+    def _get_to_know(self, timeout_s: float) -> None:
+        """Ask the leaders for something, so that they are connected: librdkafka repeats in 500 ms what comes too early.
+
+        An error is left to what follows.
+        """
+        with suppress(KafkaException):
+            for number in self._partitions:
+                self._consumer.get_watermark_offsets(ConfluentPartition(self._topic, number), timeout=timeout_s)
 
     @property
     def partitions(self) -> int:

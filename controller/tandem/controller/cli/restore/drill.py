@@ -56,12 +56,13 @@ class DrillTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrillMismatch:
-    """Where a scratch topic was not what the backup is."""
+    """Where a scratch topic was not what the backup is. `marker_last`: its log ends in a transaction's marker."""
 
     target: str
     partition: int
     records: int
     expected_records: int
+    marker_last: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,6 +262,7 @@ def _show(pair: str, done: DrillResult, form: OutputFormat) -> None:
                 partition=item.partition,
                 records=item.records,
                 expected_records=item.expected_records,
+                marker_last=item.marker_last,
             )
             for item in report.mismatches
         ],
@@ -293,9 +295,10 @@ def _tables(done: DrillResult) -> Iterator[Table | str]:
         return
     yield Table(
         title=f"mismatches: {len(report.mismatches)}",
-        columns=("scratch topic", "partition", "records", "expected"),
+        columns=("scratch topic", "partition", "records", "expected", "wrong"),
         rows=[
-            (item.target, item.partition, item.records, item.expected_records) for item in report.mismatches[:_SHOWN]
+            (item.target, item.partition, item.records, item.expected_records, ", ".join(item.differences))
+            for item in report.mismatches[:_SHOWN]
         ],
         right=frozenset({"partition", "records", "expected"}),
     )

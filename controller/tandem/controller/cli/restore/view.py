@@ -158,7 +158,10 @@ class RestoredTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mismatch:
-    """Where a target is not what the backup is. `marker_last`: its log ends in a transaction's marker."""
+    """Where a target is not what the backup is.
+
+    `marker_last`: its log ends in a transaction's marker. `shifted`: records lie at other offsets than was planned.
+    """
 
     target: str
     partition: int
@@ -168,6 +171,7 @@ class Mismatch:
     sha256: str
     expected_sha256: str
     marker_last: bool
+    shifted: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,6 +263,7 @@ def show_report(report: RestoreReport, seconds: float, form: OutputFormat, *, wi
                 sha256=item.hash,
                 expected_sha256=item.expected_hash,
                 marker_last=item.marker_last,
+                shifted=item.shifted,
             )
             for item in report.mismatches
         ],
@@ -278,7 +283,7 @@ def _report_tables(report: RestoreReport, seconds: float, *, wide: bool) -> Iter
     if report.mismatches:
         yield Table(
             title="The target is not what the backup is; it keeps its loading config",
-            columns=("target", "partition", "records", "expected", "hash", "expected hash"),
+            columns=("target", "partition", "records", "expected", "hash", "expected hash", "wrong"),
             rows=[
                 (
                     item.target,
@@ -287,6 +292,7 @@ def _report_tables(report: RestoreReport, seconds: float, *, wide: bool) -> Iter
                     item.expected_records,
                     item.hash[:16],
                     item.expected_hash[:16],
+                    ", ".join(item.differences),
                 )
                 for item in report.mismatches[:_SHOWN]
             ],

@@ -138,8 +138,17 @@ class CheckResult:
     @property
     def same(self) -> bool:
         """Whether the target holds exactly the loaded records, and ends as it should."""
-        wrong = self.marker_last or self.shifted
-        return self.records == self.expected_records and self.hash == self.expected_hash and not wrong
+        return not self.differences
+
+    @property
+    def differences(self) -> tuple[str, ...]:
+        """What is wrong, in words; empty if nothing is."""
+        found = {
+            "other records": (self.records, self.hash) != (self.expected_records, self.expected_hash),
+            "other offsets": self.shifted,
+            "a marker at the end": self.marker_last,
+        }
+        return tuple(what for what, wrong in found.items() if wrong)
 
 
 _NOTHING: Final = ExpectedRecords(
