@@ -52,7 +52,7 @@ def fill(bootstrap: str, load: Load) -> float:
     for future in admin.create_topics([topic]).values():
         future.result(30)
     rng = random.Random(load.topic)
-    values = [] if load.distinct else [_value(rng, load) for _ in range(2048)]
+    values = [] if load.distinct else [value_of(rng, load) for _ in range(2048)]
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,
@@ -65,7 +65,7 @@ def fill(bootstrap: str, load: Load) -> float:
     )
     began = time.perf_counter()
     for number in range(load.records):
-        value = values[rng.randrange(2048)] if values else _value(rng, load)
+        value = values[rng.randrange(2048)] if values else value_of(rng, load)
         key = number % (load.records // 2)
         while True:
             try:
@@ -85,7 +85,8 @@ def fill(bootstrap: str, load: Load) -> float:
     return time.perf_counter() - began
 
 
-def _value(rng: random.Random, load: Load) -> bytes:
+def value_of(rng: random.Random, load: Load) -> bytes:
+    """Return a value of the kind and size of the load."""
     if load.kind == "random":
         return rng.randbytes(load.size)
     if load.kind == "avro":

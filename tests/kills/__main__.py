@@ -27,7 +27,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=30, help="how many in all (default 30)")
     parser.add_argument("--offsets", default=None, choices=list(OffsetMode), help="one mode alone")
     parser.add_argument("--victim", default=None, choices=list(Victim), help="what is killed; default: all kinds")
-    parser.add_argument("--records", type=int, default=60_000, help="of each topic (default 60000)")
+    parser.add_argument("--records", type=int, default=7_000, help="of each topic, for each kill (default 7000)")
     parser.add_argument("--seed", type=int, default=None, help="of what is killed when; default: a new one")
     words = parser.parse_args()
     seed = secrets.randbelow(1_000_000) if words.seed is None else words.seed
@@ -40,7 +40,7 @@ def main() -> int:
         modes = [OffsetMode(words.offsets)] if words.offsets else list(OffsetMode)
         for number, mode in enumerate(modes):
             kills = (words.kills + number) // len(modes)
-            campaign = Campaign(kafka, folder, mode, kills, words.records, dice, say)
+            campaign = Campaign(kafka, folder, mode, kills, kills * words.records, dice, say)
             if words.victim:
                 campaign.victims = [Victim(words.victim)]
             say(campaign.run())

@@ -201,7 +201,7 @@ class Campaign:
                         runs += 1
                         continue
                     self._refuse_a_broken_broker()
-                    raise WrongError(f"it ended before it was killed {self.kills} times: give it more records")
+                    raise WrongError(f"it ended before it was killed {self.kills} times: give it more --records")
                 victim = self.dice.choice(self.victims)
                 if not self._kill(victim, run):
                     continue

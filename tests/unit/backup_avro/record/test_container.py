@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import random
+import struct
 import tracemalloc
 import zlib
 
@@ -142,6 +144,23 @@ def test_a_zstandard_bomb_that_hides_its_size_is_stopped() -> None:
     with pytest.raises(DamagedError, match="more than 1048576 bytes"):
         decompress(block, Codec.ZSTANDARD, 1 << 20)
     assert decompress(block, Codec.ZSTANDARD, 64 << 20) == bytes(64 << 20)
+
+
+def test_binary_records_take_no_more_room_above_256_kib() -> None:
+    """Where the library changes its mind: by its own choice a block one record larger takes a third more room."""
+    dice = random.Random(1)
+    items = ((dice.randrange(10_000), dice.randrange(20), dice.randrange(100, 100_000) / 100) for _ in range(25_000))
+    body = b"".join(struct.pack("<HBd", *item) for item in items)
+    below, above = (len(compress(body[:size], Codec.ZSTANDARD)) / size for size in (256 << 10, (256 << 10) + 100))
+    assert above == pytest.approx(below, rel=0.02)
+    assert decompress_one(compress(body, Codec.ZSTANDARD)) == body
+    assert len(compress(body, Codec.ZSTANDARD, level=3)) == len(zstandard.ZstdCompressor(level=3).compress(body))
+
+
+def decompress_one(data: bytes) -> bytes:
+    """What any reader gets; the frame states its size."""
+    assert zstandard.frame_content_size(data) > 0
+    return zstandard.ZstdDecompressor().decompress(data)
 
 
 def test_snappy_has_its_checksum() -> None:
