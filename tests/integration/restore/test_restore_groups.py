@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import random
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from support.backups.build_backup import PAIR, Backup, TopicSpec, records
 from support.clusters.topics import TopicMaker
-from support.restores.cases import Case
+from support.restores.cases import Case, Row, ends_of, read_with_offsets, rows_of
+from support.restores.random_logs import random_log
 
 from tandem.backup_avro.errors import ExitCode
+from tandem.backup_avro.record.current import Record
 from tandem.controller.cli.main import run
 from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.spark_jobs.restore.plan.offset_mode import OffsetMode
 from tandem.spark_jobs.restore.plan.options import RestoreOptions
 from tandem.spark_jobs.restore.plan.plan import TopicNaming
 from tandem.spark_jobs.restore.records.load_task import LoadPace
@@ -118,6 +122,64 @@ def test_groups_go_on_at_the_next_record(case: Case, topic_name: str, capsys: py
     assert _committed(case.kafka, first, target, 0, 1, 2) == [-1001, -1001, -1001]
     assert _committed(case.kafka, second, target, 0) == [-1001]
     assert _groups(case, capsys, "--rollback")[0] == ExitCode.USAGE
+
+
+@pytest.mark.parametrize("mode", list(OffsetMode))
+def test_two_hundred_positions(
+    case: Case, topic_name: str, mode: OffsetMode, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Random logs, positions and cuts: each group reads on with the first record that it had not read."""
+    dice = random.Random(f"{topic_name}{mode}")
+
+    def gap() -> int:
+        return dice.choice([1, 1, 1, 2, 30, 900])
+
+    logs = [random_log(dice, topic_name, number, gap) for number in range(10)]
+    config = {"cleanup.policy": "compact", "min.compaction.lag.ms": str(10**15)}
+    backup = Backup.claim(case.store, topics=[TopicSpec(topic_name, partitions=10, config=config)], block_records=50)
+    committed = {
+        f"{topic_name}.{group}": {(topic_name, number): _position(dice, items) for number, items in enumerate(logs)}
+        for group in range(20)
+    }
+    backup.commit([item for items in logs for item in items], groups=committed)
+    backup.complete()
+    cuts = {
+        (topic_name, number): dice.choice(items).offset + dice.choice([0, 1])
+        for number, items in enumerate(logs)
+        if items and dice.random() < 0.5
+    }
+    target = f"{topic_name}.restored"
+    pace = LoadPace(batch_records=40, commit_bytes=4_000)
+    report = case.restore(RestoreOptions(naming=TopicNaming(only=target), pace=pace, until=cuts, offsets=mode))
+    assert report.mismatches == ()
+    assert _groups(case, capsys, "--restore", report.id, "--execute")[0] == ExitCode.OK
+
+    there = [_records_of(case, target, number) for number in range(10)]
+    ends = ends_of(case.kafka.bootstrap, target)
+    for group, positions in committed.items():
+        for number, at in enumerate(_committed(case.kafka, group, target, *range(10))):
+            wanted = [item for item in logs[number] if item.offset < cuts.get((topic_name, number), 10**9)]
+            left = [item for item in wanted if item.offset >= positions[topic_name, number]]
+            place = (group, number, positions[topic_name, number], at)
+            assert [row for offset, row in there[number] if offset >= at] == rows_of(left), place
+            assert at <= ends[number], place  # a group that has read all of it has no lag
+            if mode is OffsetMode.EXACT and left:  # but below the log's start no broker serves
+                assert at == max(positions[topic_name, number], wanted[0].offset), place
+            if mode is OffsetMode.FLOOR and left:
+                assert at >= positions[topic_name, number], place
+
+
+def _position(dice: random.Random, items: list[Record]) -> int:
+    """Return an offset that a group may have committed: in the log, in a gap, before its start or at its end."""
+    if not items:
+        return 0
+    return dice.choice([0, items[0].offset, items[-1].offset + 1, dice.randint(0, items[-1].offset + 1)])
+
+
+def _records_of(case: Case, target: str, number: int) -> list[tuple[int, Row]]:
+    """Return what a reader gets of a partition, without the fillers of exact offsets."""
+    found = read_with_offsets(case.kafka.bootstrap, target, number)
+    return [(offset, row) for offset, row in found if row[1] is not None]
 
 
 def _end_of(case: Case, topic: str, partition: int) -> int:
