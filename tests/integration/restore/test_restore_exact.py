@@ -23,7 +23,7 @@ from tandem.spark_jobs.restore.records.load_task import LoadPace
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
 _CLEANED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
-_MANY = int(os.environ.get("LOGS", "1000"))
+_MANY = int(os.environ.get("LOGS", "100"))
 #: A filler without its headers: the last one of a partition has a padding there.
 _FILLER = (-1, None, None)
 
@@ -47,7 +47,7 @@ def _restored(case: Case, target: str, **options: Any) -> None:
     assert report.mismatches == ()
 
 
-@pytest.mark.parametrize("partitions", [6, pytest.param(_MANY, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("partitions", [6, pytest.param(_MANY, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
 def test_each_record_lies_at_its_source_offset(case: Case, topic_name: str, partitions: int) -> None:
     """A filler at each offset between them, nothing below the first and nothing behind the last."""
     _judge_random_logs(case, topic_name, partitions)
@@ -118,7 +118,7 @@ def test_the_cleaner_leaves_random_logs_right(case: Case, topic_name: str) -> No
     dice = random.Random(topic_name)
     logs = [
         [replace(item, key=b"k%d" % dice.randint(0, 80)) for item in items]
-        for items in _random_logs(topic_name, min(_MANY, 1000) // 10)
+        for items in _random_logs(topic_name, min(_MANY, 100))
     ]
     _judge_cleaned(case, topic_name, logs)
 

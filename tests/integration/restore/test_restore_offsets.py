@@ -23,7 +23,7 @@ from tandem.spark_jobs.restore.records.load_task import LoadPace
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
 _PARTITIONS = 24
-_MANY = int(os.environ.get("LOGS", "1000"))
+_MANY = int(os.environ.get("LOGS", "100"))
 
 
 def _backup(case: Case, topic: str, partitions: int = _PARTITIONS) -> list[list[Record]]:
@@ -51,7 +51,9 @@ def _restored(case: Case, target: str, **options: Any) -> None:
     assert [note for topic in report.topics for note in topic.notes if "offsets" in note] == []
 
 
-@pytest.mark.parametrize("partitions", [_PARTITIONS, pytest.param(_MANY, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "partitions", [_PARTITIONS, pytest.param(_MANY, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
+)
 def test_no_record_lies_below_its_source_offset(case: Case, topic_name: str, partitions: int) -> None:
     """And the last one above it by no more than the markers of the load; nobody sees a filler."""
     _judge_floor(case, topic_name, partitions)

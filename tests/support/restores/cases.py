@@ -43,15 +43,17 @@ def read_with_offsets(bootstrap: str, topic: str, partition: int) -> list[tuple[
             "isolation.level": "read_committed",
             "enable.partition.eof": True,
             "enable.auto.commit": False,
-            "auto.offset.reset": "earliest",
+            "auto.offset.reset": "error",
+            "fetch.wait.max.ms": 50,
         }
     )
-    consumer.assign([TopicPartition(topic, partition, 0)])
+    low, _ = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)
+    consumer.assign([TopicPartition(topic, partition, low)])
     rows: list[tuple[int, Row]] = []
     deadline = time.monotonic() + 60
     try:
         while time.monotonic() < deadline:
-            for message in consumer.consume(1000, timeout=1.0):
+            for message in consumer.consume(1000, timeout=0.1):  # it waits for all of them, or that long
                 error = message.error()
                 if error is None:
                     row = (message.timestamp()[1], message.key(), message.value(), tuple(message.headers() or ()))
@@ -87,7 +89,14 @@ def _watermarks(bootstrap: str, topic: str, partitions: Iterable[int] | None = N
 def last_offset(bootstrap: str, topic: str, partition: int) -> int:
     """The offset of the record at the high watermark - 1, which a reader that begins there gets; -1: it gets none."""
     [(_, end)] = _watermarks(bootstrap, topic, [partition])
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "independent", "enable.partition.eof": True})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "independent",
+            "enable.partition.eof": True,
+            "fetch.wait.max.ms": 50,
+        }
+    )
     consumer.assign([TopicPartition(topic, partition, max(end - 1, 0))])
     deadline = time.monotonic() + 60
     try:
