@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import importlib
 import importlib.machinery
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +18,9 @@ from typing import Final
 
 #: The tasks of a restore, with which come the libraries that nearly all tasks need.
 LOADED: Final = "tandem.spark_jobs.restore.worker_calls"
+
+#: PySpark's archives, below the folder in which it is installed.
+_ARCHIVE: Final = re.compile(r"(?P<site>.+)/pyspark/python/lib/(?P<module>pyspark|py4j)(-[^/]+)?\.zip")
 
 
 def main() -> None:
@@ -35,12 +39,11 @@ def without_archives(path: Sequence[str]) -> list[str]:
     Spark puts them first for machines on which PySpark is not installed. Modules in an archive are compiled each time
     they are loaded, which is a second of processor time before the first task.
     """
-    archives = {name for name in path if (name.endswith(".zip") and Path(name).parent.parts[-2:] == ("python", "lib"))}
+    archives = {name: match for name in path if (match := _ARCHIVE.fullmatch(name)) is not None}
     left = [name for name in path if name not in archives]
-    for module in ("pyspark", "py4j"):
-        found = importlib.machinery.PathFinder.find_spec(module, left)
-        homes = {str(Path(name).parents[3]) for name in archives if Path(name).name.startswith(module)}
-        if found is None or found.origin is None or str(Path(found.origin).parents[1]) not in homes:
+    for match in archives.values():
+        found = importlib.machinery.PathFinder.find_spec(match["module"], left)
+        if found is None or found.origin is None or str(Path(found.origin).parents[1]) != match["site"]:
             return list(path)
     return left
 

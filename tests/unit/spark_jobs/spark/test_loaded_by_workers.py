@@ -28,7 +28,8 @@ def _installed(folder: Path) -> list[str]:
     for name in ("pyspark.zip", "py4j-0.10-src.zip"):
         (archives / name).touch()
     own = [str(archives / name) for name in ("pyspark.zip", "py4j-0.10-src.zip")]
-    return ["", *own, str(folder / "jars" / "spark-core.jar"), str(folder / "mine.zip"), str(folder / "site")]
+    mine = (str(folder / "mine.zip"), str(archives / "mine.zip"), "python/lib/pyspark.zip")
+    return ["", *own, str(folder / "jars" / "spark-core.jar"), *mine, str(folder / "site")]
 
 
 def test_what_is_installed_comes_before_archives_of_the_same(tmp_path: Path) -> None:
