@@ -91,12 +91,18 @@ def main() -> int:
     parser.add_argument("--s3", action="store_true", help="into a bucket of an S3 server on this machine")
     parser.add_argument("--repeat", type=int, default=3)
     words = parser.parse_args()
-    if words.size is None:
+    if words.thousands is None:
         cases: tuple[Case, ...] = CASES
+    elif words.size is None:
+        parser.error("SIZE is missing")
     else:
         cases = (Case(load=_load(words.thousands, words.size, words.kind), into_s3=words.s3),)
+    if shutil.which("cargo") is None:
+        sys.stderr.write("left out: the peer's engine is built with cargo, and there is none\n")
+        return 0
     peer = _built()
     rows: list[Row] = []
+    judged: list[Verdict] = []
     with ExitStack() as ends:
         folder = Path(ends.enter_context(tempfile.TemporaryDirectory(prefix="side-by-side-")))
         kafka = BenchKafka(folder / "kafka")
@@ -105,10 +111,10 @@ def main() -> int:
         for case in cases:
             found = _measure(case, Both(peer=peer, kafka=kafka, folder=folder), repeat=words.repeat)
             rows += found
-            for verdict in verdicts(case, found):
-                sys.stderr.write(f"{verdict.name}: {verdict.figure}, wanted {verdict.target}\n")
-    judged = [verdict for case in cases for verdict in verdicts(case, [row for row in rows if row.case == case.name])]
-    if words.size is None:
+            judged += verdicts(case, found)
+    for verdict in judged:
+        sys.stderr.write(f"{verdict.name}: {verdict.figure}, wanted {verdict.target}\n")
+    if cases is CASES:
         path = keep(rows, judged, command="make bench PEER=1", suffix="-peer")
         sys.stderr.write(f"written: {path}\n")
     return 0 if all(verdict.met for verdict in judged) else 3
