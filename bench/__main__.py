@@ -28,7 +28,6 @@ from bench.servers import BenchKafka, store_section
 from tandem.controller.sandbox.s3 import S3Server
 from tandem.controller.sandbox.sigv4 import S3Key
 
-_HERE = Path(__file__).parent
 _SMALL = Load(records=2_000_000, size=100)
 _LARGE = Load(records=600_000, size=1000)
 _LONG = Load(records=20_000_000, size=100)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import resource
+import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -60,6 +61,20 @@ def _peak_mb(pid: int | str = "self") -> float:
     except OSError:
         return 0.0
     return int(next((line for line in lines if line.startswith("VmHWM")), "VmHWM 0").split()[1]) / 1024
+
+
+def rates(works: Mapping[str, Callable[[], object]], size: int) -> dict[str, float]:
+    """Return what each work does of `size` bytes, in MB per second of processor time, the middle one of nine rounds.
+
+    They take turns: a machine that is not alone is slower for a minute, and faster again.
+    """
+    found: dict[str, list[float]] = {name: [] for name in works}
+    for _ in range(9):
+        for name, work in works.items():
+            began = time.process_time()
+            work()
+            found[name].append(size / (time.process_time() - began) / 1e6)
+    return {name: statistics.median(several) for name, several in found.items()}
 
 
 def tree_cpu_s() -> float:

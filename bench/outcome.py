@@ -7,10 +7,10 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from bench.measured import Run
 
@@ -49,6 +49,14 @@ def at_least(name: str, figure: float, target: float) -> Verdict:
 def at_most(name: str, figure: float, target: float) -> Verdict:
     """Return whether a figure is low enough."""
     return Verdict(name=name, figure=f"{figure:.2f}", target=f"<= {target:.2f}", met=figure <= target)
+
+
+def rows_of(document: Mapping[str, Any]) -> list[Row]:
+    """Return the rows of a file that `keep` has written."""
+    return [
+        Row(case=row["case"], what=row["what"], runs=tuple(Run(**run) for run in row["runs"]))
+        for row in document["rows"]
+    ]
 
 
 def keep(rows: Iterable[Row], verdicts: Sequence[Verdict], *, command: str, suffix: str = "") -> Path:

@@ -237,18 +237,20 @@ class Both:
 
     def _tandem_backs_up(self, load: Load, folder: Path, s3: S3Server | None) -> Run:
         (folder / "tandem").mkdir()
-        store = json.dumps(store_section(s3, "tandem") if s3 else {"root": (folder / "tandem").as_uri()})
+        store = json.dumps(_section(folder, s3))
         words = ["-m", "bench.cases.catch_up", self.kafka.bootstrap, load.topic, "zstandard", store, "--pair", "bench"]
         run = whole(load, [sys.executable, *words], folder / "log")
         return replace(run, stored_mb=self._stored_mb(folder / "tandem", s3, "tandem"))
 
     def _tandem_restores(self, load: Load, folder: Path, s3: S3Server | None) -> Run:
         target = f"{load.topic}.tandem"
-        store = store_section(s3, "tandem") if s3 else {"root": (folder / "tandem").as_uri()}
+        settings = {
+            "pair": "bench",
+            "kafka": {"bootstrap.servers": self.kafka.bootstrap},
+            "store": _section(folder, s3),
+        }
         config = folder / "tandem.yaml"
-        config.write_text(
-            json.dumps({"pair": "bench", "kafka": {"bootstrap.servers": self.kafka.bootstrap}, "store": store})
-        )
+        config.write_text(json.dumps(settings))
         words = ["restore", load.topic, "-c", str(config), "--to", target, "--yes"]
         run = whole(load, [str(_TANDEM), *words], folder / "log")
         self._check(target, load)
@@ -278,6 +280,11 @@ class Both:
         )
         pages = client.get_paginator("list_objects_v2").paginate(Bucket=s3.bucket, Prefix=f"{prefix}/")
         return sum(item["Size"] for page in pages for item in page.get("Contents", [])) / 1e6
+
+
+def _section(folder: Path, s3: S3Server | None) -> dict[str, str]:
+    """Return the section `store` of Tandem's configuration."""
+    return store_section(s3, "tandem") if s3 else {"root": (folder / "tandem").as_uri()}
 
 
 def delete_topic(kafka: BenchKafka, topic: str) -> None:

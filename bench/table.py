@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-_RATIOS: Final = ("seconds", "cpu_s", "peak_mb")
+from bench.outcome import Row, rows_of
+
+_FIGURES: Final = attrgetter("seconds", "cpu_s", "peak_mb")
 
 
 def main() -> None:
@@ -24,10 +27,11 @@ def main() -> None:
 
 def _tables(path: Path) -> str:
     document = json.loads(path.read_text(encoding="utf-8"))
+    rows = rows_of(document)
     lines = [
         f"{document['date']}, `{document['command']}` at {document['commit']}, {document['machine']['cores']} cores:"
     ]
-    lines += ["", *(_beside(document) if path.stem.endswith("-peer") else _alone(document))]
+    lines += ["", *(_beside(rows) if path.stem.endswith("-peer") else _alone(rows))]
     lines += ["", "| target | figure | wanted | |", "|---|---:|---:|---|"]
     for item in document["targets"]:
         lines.append(
@@ -36,39 +40,31 @@ def _tables(path: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _middle(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the run of the median time."""
-    middle: dict[str, Any] = sorted(row["runs"], key=lambda item: item["seconds"])[len(row["runs"]) // 2]
-    return middle
-
-
-def _beside(document: dict[str, Any]) -> Iterator[str]:
+def _beside(rows: Iterable[Row]) -> Iterator[str]:
     """A line for each backup and each restore: the peer's figures, and ours with their ratio."""
     yield "| case | what | peer: s, CPU s, MB | Tandem: s, CPU s, MB | time | CPU | memory | stored MB |"
     yield "|---|---|--:|--:|--:|--:|--:|--:|"
-    found = {(row["case"], row["what"]): _middle(row) for row in document["rows"]}
+    found = {(row.case, row.what): row.middle for row in rows}
     for case in dict.fromkeys(case for case, _ in found):
         for what in ("backup", "restore"):
             theirs, ours = found[case, f"{what}, peer"], found[case, f"{what}, tandem"]
-            both = [f"{run['seconds']:.2f}, {run['cpu_s']:.2f}, {run['peak_mb']:.0f}" for run in (theirs, ours)]
+            both = [f"{run.seconds:.2f}, {run.cpu_s:.2f}, {run.peak_mb:.0f}" for run in (theirs, ours)]
+            pairs = zip(_FIGURES(ours), _FIGURES(theirs), strict=True)
             # Below the clock's tick nothing can be said of processor time.
-            ratios = [f"{ours[of] / theirs[of]:.2f}" if theirs[of] > 0.1 else "" for of in _RATIOS]
-            stored = f"{theirs['stored_mb']:.1f}, {ours['stored_mb']:.1f}" if what == "backup" else ""
+            ratios = [f"{our / their:.2f}" if their > 0.1 else "" for our, their in pairs]
+            stored = f"{theirs.stored_mb:.1f}, {ours.stored_mb:.1f}" if what == "backup" else ""
             yield f"| {case} | {what} | {' | '.join([*both, *ratios, stored])} |"
 
 
-def _alone(document: dict[str, Any]) -> Iterator[str]:
+def _alone(rows: Iterable[Row]) -> Iterator[str]:
     """A line for each figure."""
-    yield from (
-        "| case | what | records/s | MB/s | seconds | CPU s | peak MB |",
-        "|---|---|---:|---:|---:|---:|---:|",
-    )
-    for row in document["rows"]:
-        run = _middle(row)
-        rate, mb = run["records"] / run["seconds"], run["bytes"] / run["seconds"] / 1e6
+    yield "| case | what | records/s | MB/s | seconds | CPU s | peak MB |"
+    yield "|---|---|---:|---:|---:|---:|---:|"
+    for row in rows:
+        run = row.middle
         yield (
-            f"| {row['case']} | {row['what']} | {rate:,.0f} | {mb:,.0f} | {run['seconds']:.2f} | {run['cpu_s']:.2f} "
-            f"| {run['peak_mb']:.0f} |"
+            f"| {row.case} | {row.what} | {run.rate:,.0f} | {run.mb_per_s:,.0f} | {run.seconds:.2f} | {run.cpu_s:.2f} "
+            f"| {run.peak_mb:.0f} |"
         )
 
 

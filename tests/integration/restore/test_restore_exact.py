@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from dataclasses import replace
 from itertools import pairwise
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 from support.backups.build_backup import Backup, TopicSpec, records
 from support.restores.cases import Case, ends_of, last_offset, read_with_offsets, rows_of, starts_of
-from support.restores.random_logs import random_log
+from support.restores.random_logs import MANY, MANY_LOGS, random_log
 
 from tandem.backup_avro.errors import RefusedError
 from tandem.backup_avro.record.current import Record
@@ -23,7 +22,6 @@ from tandem.spark_jobs.restore.records.load_task import LoadPace
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
 _CLEANED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
-_MANY = int(os.environ.get("LOGS", "100"))
 #: A filler without its headers: the last one of a partition has a padding there.
 _FILLER = (-1, None, None)
 
@@ -47,7 +45,7 @@ def _restored(case: Case, target: str, **options: Any) -> None:
     assert report.mismatches == ()
 
 
-@pytest.mark.parametrize("partitions", [6, pytest.param(_MANY, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
+@pytest.mark.parametrize("partitions", [6, MANY_LOGS])
 def test_each_record_lies_at_its_source_offset(case: Case, topic_name: str, partitions: int) -> None:
     """A filler at each offset between them, nothing below the first and nothing behind the last."""
     _judge_random_logs(case, topic_name, partitions)
@@ -61,7 +59,7 @@ def test_each_record_lies_at_its_source_offset_on_each_release(case_of_each_rele
 
 def _random_logs(topic: str, partitions: int) -> list[list[Record]]:
     dice = random.Random(topic)
-    widest = 250_000 if partitions < _MANY else 20_000  # a plain consumer reads each filler
+    widest = 250_000 if partitions < MANY else 20_000  # a plain consumer reads each filler
 
     def gap() -> int:
         return dice.choice([1, 1, 1, 1, 2, 2, 30, 4_000, widest] if dice.random() < 0.1 else [1, 1, 2])
@@ -118,7 +116,7 @@ def test_the_cleaner_leaves_random_logs_right(case: Case, topic_name: str) -> No
     dice = random.Random(topic_name)
     logs = [
         [replace(item, key=b"k%d" % dice.randint(0, 80)) for item in items]
-        for items in _random_logs(topic_name, min(_MANY, 100))
+        for items in _random_logs(topic_name, min(MANY, 100))
     ]
     _judge_cleaned(case, topic_name, logs)
 

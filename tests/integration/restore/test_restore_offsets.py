@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from support.backups.build_backup import Backup, TopicSpec, records
 from support.restores.cases import Case, ends_of, last_offset, read_with_offsets, rows_of, starts_of
-from support.restores.random_logs import random_log
+from support.restores.random_logs import MANY_LOGS, random_log
 
 from tandem.backup_avro.errors import RefusedError
 from tandem.backup_avro.record.current import Record
@@ -23,7 +22,6 @@ from tandem.spark_jobs.restore.records.load_task import LoadPace
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
 _PARTITIONS = 24
-_MANY = int(os.environ.get("LOGS", "100"))
 
 
 def _backup(case: Case, topic: str, partitions: int = _PARTITIONS) -> list[list[Record]]:
@@ -51,9 +49,7 @@ def _restored(case: Case, target: str, **options: Any) -> None:
     assert [note for topic in report.topics for note in topic.notes if "offsets" in note] == []
 
 
-@pytest.mark.parametrize(
-    "partitions", [_PARTITIONS, pytest.param(_MANY, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
-)
+@pytest.mark.parametrize("partitions", [_PARTITIONS, MANY_LOGS])
 def test_no_record_lies_below_its_source_offset(case: Case, topic_name: str, partitions: int) -> None:
     """And the last one above it by no more than the markers of the load; nobody sees a filler."""
     _judge_floor(case, topic_name, partitions)

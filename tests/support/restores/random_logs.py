@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable
 
+import pytest
+
 from support.backups.build_backup import records
 from tandem.backup_avro.record.current import Record
+
+#: How many logs a campaign restores at once: `LOGS=1000`.
+MANY = int(os.environ.get("LOGS", "100"))
+MANY_LOGS = pytest.param(MANY, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])
 
 
 def random_log(dice: random.Random, topic: str, partition: int, gap: Callable[[], int]) -> list[Record]:

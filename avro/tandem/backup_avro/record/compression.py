@@ -43,8 +43,8 @@ _GZIP_STEP: Final = 1024
 # On JSON of 100 B and 1 KB level 3 takes 1.5 times as long and saves nothing; on random values, 9 % at most.
 _ZSTD_LEVEL: Final = 1
 # A block is a little larger than 256 KiB. By itself the library would look in it for matches of 7 bytes and more, in
-# tables that a core's cache does not hold. As in smaller ones, with 6 bytes, binary records take a quarter less room,
-# JSON as much, and all take less time (`bench.cases.levels`).
+# tables that a core's cache does not hold. As in smaller ones, with 6 bytes, binary records take up to a quarter less
+# room, JSON as much room and less time (`bench.alone.levels`).
 _ZSTD_TUNED_FOR: Final = 256 << 10
 
 # Most output bytes per input byte. Snappy: a 3-byte copy makes 64 bytes. LZ4: 255 per length byte.

@@ -523,7 +523,7 @@ class ClusterAdmin:
         """
         deadline = self._deadline()
         believed: float | None = None
-        pause = _UNLED_S
+        pause_s = _UNLED_S
         self._introduce(deadline)
         level = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
         found: dict[TopicPartition, tuple[int, int]] = {}
@@ -536,10 +536,10 @@ class ClusterAdmin:
                 patient_until = deadline
                 if isinstance(error, UnknownTopicError):
                     believed = patient_until = min(deadline, believed or time.monotonic() + _UNKNOWN_S)
-                if time.monotonic() + pause >= patient_until:
+                if time.monotonic() + pause_s >= patient_until:
                     raise
-                time.sleep(pause)
-                pause = min(2 * pause, _LEADERLESS_S)
+                time.sleep(pause_s)
+                pause_s = min(2 * pause_s, _LEADERLESS_S)
             left = {tp: when for tp, when in left.items() if tp not in found}
         return found
 

@@ -1,4 +1,4 @@
-"""What the levels of zstandard save and cost on blocks as they are stored: `python -m bench.cases.levels`.
+"""What the levels of zstandard save and cost on blocks as they are stored: `python -m bench.alone.levels`.
 
 Blocks of 256 KiB and one record, distinct values, one core; stored is in hundredths of the records' bytes, MB are of
 records, before compression. `1, own`: the library's own parameters for level 1, `1`: those that are used.
@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import random
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 
 import zstandard
 
 from bench.load import Load, value_of
+from bench.measured import rates
 from tandem.backup_avro.record.compression import unzstd, zstd
 from tandem.backup_avro.record.current import Record, TimestampType, encode
 
@@ -30,27 +30,24 @@ def main() -> None:
         "1, own": zstandard.ZstdCompressor(level=1).compress,
         **{str(level): partial(zstd, level=level) for level in (1, 2, 3, 4, 6)},
     }
+    decompress = partial(unzstd, limit=2 * _BLOCK)
     sys.stdout.write("| values | level | stored, % | MB/s | MB/s read |\n|---|---|--:|--:|--:|\n")
     for kind, size in _VALUES:
         blocks = _blocks(Load(records=_BYTES // size, size=size, kind=kind, distinct=True))
         plain = sum(map(len, blocks))
-        for name, compress in ways.items():
-            stored, written = _timed(compress, blocks)
-            _, read = _timed(partial(unzstd, limit=2 * _BLOCK), stored)
-            share = 100 * sum(map(len, stored)) / plain
-            rates = f"{plain / written / 1e6:.0f} | {plain / read / 1e6:.0f}"
-            sys.stdout.write(f"| {kind}, {size:,} B | {name} | {share:.1f} | {rates} |\n")
+        stored = {name: list(map(compress, blocks)) for name, compress in ways.items()}
+        written = rates({name: partial(_all, compress, blocks) for name, compress in ways.items()}, plain)
+        read = rates({name: partial(_all, decompress, several) for name, several in stored.items()}, plain)
+        for name, several in stored.items():
+            share = 100 * sum(map(len, several)) / plain
+            sys.stdout.write(
+                f"| {kind}, {size:,} B | {name} | {share:.1f} | {written[name]:.0f} | {read[name]:.0f} |\n"
+            )
 
 
-def _timed(work: Callable[[bytes], bytes], blocks: Sequence[bytes]) -> tuple[list[bytes], float]:
-    """Return what comes out, and the least processor time of three runs, in s."""
-    seconds = []
-    done: list[bytes] = []
-    for _ in range(3):
-        began = time.process_time()
-        done = [work(block) for block in blocks]
-        seconds.append(time.process_time() - began)
-    return done, min(seconds)
+def _all(work: Callable[[bytes], bytes], blocks: Iterable[bytes]) -> None:
+    for block in blocks:
+        work(block)
 
 
 def _blocks(load: Load) -> list[bytes]:
