@@ -8,10 +8,13 @@ import time
 from dataclasses import dataclass
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 _STATES = ("created", "paid", "packed", "shipped", "delivered", "returned")
 _CITIES = ("Zurich", "Geneva", "Basel", "Bern", "Lausanne", "Winterthur", "Lucerne", "St. Gallen", "Lugano", "Chur")
+
+# A broker makes no more than 10,000 changes at once.
+_AT_ONCE = 4_000
 
 # Odd, so that multiplication by it gives each number another one of 64 bits.
 _SCATTER = 0x9E3779B97F4A7C15
@@ -45,12 +48,17 @@ def fill(bootstrap: str, load: Load) -> float:
     # Nothing compacts it (the broker's cleaner is off), so that every run reads the same.
     topic = NewTopic(
         load.topic,
-        num_partitions=load.partitions,
+        num_partitions=min(load.partitions, _AT_ONCE),
         replication_factor=1,
         config={"cleanup.policy": "compact", "segment.bytes": str(256 << 20)},
     )
     for future in admin.create_topics([topic]).values():
         future.result(30)
+    for number in range(2 * _AT_ONCE, load.partitions + _AT_ONCE, _AT_ONCE):
+        more = NewPartitions(load.topic, min(number, load.partitions))
+        for future in admin.create_partitions([more]).values():
+            future.result(120)
+        _wait_until_led(admin, load.topic, more.new_total_count)
     rng = random.Random(load.topic)
     values = [] if load.distinct else [value_of(rng, load) for _ in range(2048)]
     producer = Producer(
@@ -83,6 +91,18 @@ def fill(bootstrap: str, load: Load) -> float:
     if producer.flush(120):
         raise RuntimeError(f"{load.topic} could not be filled")
     return time.perf_counter() - began
+
+
+def _wait_until_led(admin: AdminClient, topic: str, partitions: int) -> None:
+    """Wait until each partition has a leader: a broker takes a minute to make some thousands of them."""
+    deadline = time.monotonic() + 300
+    while True:
+        found = admin.list_topics(topic, timeout=60).topics[topic].partitions
+        if len(found) == partitions and all(partition.leader >= 0 for partition in found.values()):
+            return
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{topic} has no {partitions} partitions after 300 s")
+        time.sleep(1)
 
 
 def value_of(rng: random.Random, load: Load) -> bytes:

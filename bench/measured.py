@@ -51,10 +51,10 @@ def measured(work: Callable[[], tuple[int, int]]) -> Run:
     seconds = time.perf_counter() - began
     after = resource.getrusage(resource.RUSAGE_SELF)
     cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return Run(records=records, bytes=size, seconds=seconds, cpu_s=cpu_s, peak_mb=_peak_mb())
+    return Run(records=records, bytes=size, seconds=seconds, cpu_s=cpu_s, peak_mb=peak_mb())
 
 
-def _peak_mb(pid: int | str = "self") -> float:
+def peak_mb(pid: int | str = "self") -> float:
     """Return the most memory that was resident; `ru_maxrss` would know the parent's before the program was loaded."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace").splitlines()
@@ -86,7 +86,7 @@ def tree_cpu_s() -> float:
 def tree_peak_mb() -> float:
     """Return the most memory that was resident in one Python process below this one; none counts as 0."""
     return max(
-        (_peak_mb(pid) for pid in tree(os.getpid()) if pid != os.getpid() and stat(pid)[-1] != "java"), default=0.0
+        (peak_mb(pid) for pid in tree(os.getpid()) if pid != os.getpid() and stat(pid)[-1] != "java"), default=0.0
     )
 
 
@@ -95,7 +95,7 @@ def peaks_mb() -> dict[str, float]:
 
     Processes that have ended are not counted.
     """
-    peaks = {pid: (stat(pid)[-1] == "java", _peak_mb(pid)) for pid in tree(os.getpid())}
+    peaks = {pid: (stat(pid)[-1] == "java", peak_mb(pid)) for pid in tree(os.getpid())}
     workers = [peak for pid, (java, peak) in peaks.items() if pid != os.getpid() and not java]
     return {
         "driver": peaks[os.getpid()][1],

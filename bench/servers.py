@@ -17,17 +17,19 @@ _SETTINGS = {
     "socket.send.buffer.bytes": str(1 << 20),
     "log.roll.ms": str(7 * 86_400_000),
 }
-_JVM = ("-Xms512m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError")
+_JVM = ("-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError")
 
 
 class BenchKafka(KafkaServer):
     """A broker that lives for minutes at full load: it is worth compiling well."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, heap_mb: int = 512) -> None:
+        """See KafkaServer."""
         super().__init__(folder, overrides=_SETTINGS)
+        self._heap = (f"-Xms{heap_mb}m", f"-Xmx{heap_mb}m")
 
     def _command(self) -> list[str]:
-        return [*self._java(*_JVM), "kafka.Kafka", "server.properties"]
+        return [*self._java(*self._heap, *_JVM), "kafka.Kafka", "server.properties"]
 
     def perform(self, topic: str, *, records: int, size: int) -> Run:
         """Fill a topic with Kafka's own `ProducerPerformance`: random values of a size, without keys or compression.

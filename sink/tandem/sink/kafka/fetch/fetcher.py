@@ -33,6 +33,7 @@ _T = TypeVar("_T")
 _SHORTEST_WAIT = 0.005
 _MOST_BACKOFF = 5.0
 _BETWEEN_METADATA = 0.1
+_VIEW_KEPT = 10.0  # of a topic that is no longer read: where few partitions are read at a time, its next one follows
 _RANGE_CHECK = 5.0
 _FAILURES_TO_REBOOTSTRAP = 8
 
@@ -87,8 +88,10 @@ class RawFetcher:
             on_views=lambda views: leadership.apply_topic_views(self._assignment, views, clock.now()),
         )
         self._slowness = SlowBrokers()
+        self._unread: dict[str, float] = {}  # topics with a view that are no longer read, and since when
         self._metadata_last = -1e9
         self._metadata_running = False
+        self._unknown_topic = False  # assigned since the last request: its leaders are asked for at once
         self._metadata_failures = 0
         self._bootstrap: Any = None
         self._bootstrap_at = 0.0
@@ -117,17 +120,20 @@ class RawFetcher:
         part = self._assignment.assign(TopicPartition(*tp), offset, last_epoch, _uuid(topic_id))
         if led_by is not None:
             part.known_leader, part.known_epoch = led_by
+        self._forget_views(now)
+        self._unread.pop(part.tp.topic, None)
         view = self._lookups.views.get(part.tp.topic)
         if view is not None and not view.error_code:
             leadership.apply_topic_view(self._assignment, part, view, now)
         if part.leader < 0:
             self._assignment.want_metadata(now)
+        self._unknown_topic |= view is None
 
     def unassign(self, tp: tuple[str, int]) -> None:
         """Stop reading `tp` and drop its waiting events. Does nothing if it is not assigned."""
         self._assignment.unassign(TopicPartition(*tp))
         if tp[0] not in self._assignment.by_topic:
-            self._lookups.views.pop(tp[0], None)
+            self._unread.setdefault(tp[0], clock.now())
 
     def seek(self, tp: tuple[str, int], offset: int, last_epoch: int = -1) -> None:
         """Read `tp` from `offset` on and drop its waiting events. Ends OUT_OF_RANGE and DIVERGED."""
@@ -326,11 +332,7 @@ class RawFetcher:
             assignment.add_cluster_fault(
                 f"broker {node} lets a fetch wait for more than {SLOW:.0f} s: it, or the way to it, is slow", now
             )
-        if (
-            assignment.by_topic
-            and not self._metadata_running
-            and now >= max(assignment.metadata_at, self._metadata_last + _BETWEEN_METADATA)
-        ):
+        if assignment.by_topic and not self._metadata_running and now >= self._metadata_due:
             self._ask_for_leaders(now)
         for broker in assignment.brokers.values():
             if _may_send(broker) and now >= broker.retry_at:
@@ -346,7 +348,7 @@ class RawFetcher:
         if not self._manager.bootstrapped:
             timers.append(self._bootstrap_at)
         elif self._assignment.by_topic and not self._metadata_running:
-            timers.append(max(self._assignment.metadata_at, self._metadata_last + _BETWEEN_METADATA))
+            timers.append(self._metadata_due)
         retry = self._assignment.next_retry
         if retry is not None:
             timers.append(retry)
@@ -378,8 +380,22 @@ class RawFetcher:
 
     # Leaders
 
+    @property
+    def _metadata_due(self) -> float:
+        rest = 0.0 if self._unknown_topic else self._metadata_last + _BETWEEN_METADATA
+        return max(self._assignment.metadata_at, rest)
+
+    def _forget_views(self, now: float) -> None:
+        """Forget the leaders of topics that have not been read for a while. The dict has the oldest first."""
+        for topic, since in list(self._unread.items()):
+            if now - since < _VIEW_KEPT:
+                break
+            del self._unread[topic]
+            self._lookups.views.pop(topic, None)
+
     def _ask_for_leaders(self, now: float) -> None:
         self._metadata_running = True
+        self._unknown_topic = False
         self._assignment.metadata_at = now + self._metadata_max_age
         future = self._manager.call_soon(self._lookups.refresh, list(self._assignment.by_topic))
         future.add_callback(self._guarded(self._leaders_came))

@@ -1,4 +1,4 @@
-"""What a pair of 1,000 partitions costs while it runs: `python -m bench.cases.idle [SECONDS]`.
+"""What a pair of 1,000 partitions costs while it runs: `python -m bench.pairs.idle [SECONDS]`.
 
 Both instances run with the settings that they have by themselves, and with signing.require, against a broker and an S3
 server whose requests a proxy counts. Prints a line for each stage of SECONDS: the pair with nothing to do, with 720
@@ -8,24 +8,22 @@ checkpoints and 3,000 claims that nobody signed, and with these while each parti
 from __future__ import annotations
 
 import json
-import os
 import secrets
-import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.counting_proxy import CountingProxy
+from bench.pairs.processes import PairProcesses
 from bench.servers import BenchKafka, store_section
 from bench.worked_sum import Prices
 from tandem.backup_avro.chain import layout
@@ -33,12 +31,9 @@ from tandem.backup_avro.chain.entries import Claim
 from tandem.backup_avro.chain.json_codec import encode_claim
 from tandem.backup_avro.chain.signatures import Signer
 from tandem.controller.config.derived_settings import store_of
-from tandem.controller.config.loading import load
-from tandem.controller.config.model import Config
 from tandem.controller.sandbox.s3 import S3Server
 from tandem.controller.sandbox.sigv4 import S3Key
 from tandem.controller.status.checkpoint_view import WantedCheckpoint, draft_request
-from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.checkpoints import CheckpointCache, list_checkpoints, put_request
 from tandem.sink.store.contract.object_store import ObjectStore
 
@@ -51,82 +46,47 @@ _SETTLE_S = 20.0
 _DAY_S: Final = 86_400.0
 
 
-class _Pair:
-    """Two instances, their configuration, and the store as it is without the proxy."""
+class _Idle(PairProcesses):
+    """A pair whose instances reach the store through the proxy; nothing else does."""
 
     def __init__(self, folder: Path, kafka: BenchKafka, s3: S3Server, proxy: CountingProxy) -> None:
-        self._folder = folder
+        signers = {instance: Signer.generate() for instance in ("a", "b")}
+        keys = {instance: folder / f"{instance}.pem" for instance in signers}
+        for instance, signer in signers.items():
+            keys[instance].write_bytes(signer.pem())
+            keys[instance].chmod(0o600)
+
+        def signing(instance: str) -> dict[str, Any]:
+            trusted = [signer.public for signer in signers.values()]
+            return {"signing": {"key_file": str(keys[instance]), "trusted": trusted, "require": True}}
+
+        store = store_section(s3, "idle")
+        counted = {"store": store | {"endpoint_url": proxy.endpoint_url}}
+        super().__init__(
+            folder,
+            {
+                "pair": _PAIR,
+                "kafka": {"bootstrap.servers": kafka.bootstrap},
+                "topics": {"patterns": ["idle-.*"]},
+                "store": store,
+            },
+            own={"command": signing("a"), "a": counted | signing("a"), "b": counted | signing("b")},
+        )
         self._proxy = proxy
-        self._signers = {instance: Signer.generate() for instance in ("a", "b")}
-        self.config = self._configure("direct", kafka.bootstrap, s3, s3.endpoint_url)
         self.store: ObjectStore = store_of(self.config)
-        self.others_store: ObjectStore = store_of(self._configure("other", kafka.bootstrap, s3, s3.endpoint_url))
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        for instance in ("a", "b"):
-            self._configure(instance, kafka.bootstrap, s3, proxy.endpoint_url)
-            self.processes[instance] = self._start(instance)
-
-    def _configure(self, name: str, bootstrap: str, s3: S3Server, endpoint_url: str) -> Config:
-        path = self._folder / f"{name}.yaml"
-        document: dict[str, Any] = {
-            "pair": _PAIR,
-            "instance": "b" if name == "b" else "a",
-            "instances": ["a", "b"],
-            "kafka": {"bootstrap.servers": bootstrap},
-            "topics": {"patterns": ["idle-.*"]},
-            "store": store_section(s3, "idle") | {"endpoint_url": endpoint_url},
-            "coordination": {"replication_factor": 1},
-        }
-        if name != "other":
-            signer = self._signers[document["instance"]]
-            (self._folder / f"{name}.pem").write_bytes(signer.pem())
-            (self._folder / f"{name}.pem").chmod(0o600)
-            document["signing"] = {
-                "key_file": str(self._folder / f"{name}.pem"),
-                "trusted": [one.public for one in self._signers.values()],
-                "require": True,
-            }
-        path.write_text(yaml.safe_dump(document), encoding="utf-8")
-        path.chmod(0o600)
-        return load(path, {})
-
-    def _start(self, instance: str) -> subprocess.Popen[bytes]:
-        main = "import sys; from tandem.controller.cli.main import main; sys.exit(main())"
-        with (self._folder / f"{instance}.log").open("wb") as log:
-            return subprocess.Popen(
-                [sys.executable, "-c", main, "run", "-c", str(self._folder / f"{instance}.yaml")],
-                stdout=log,
-                stderr=log,
-                env=os.environ,
-            )
-
-    def wait(self, what: str, *, over: Callable[[], bool]) -> None:
-        """Call `over` until it is true. Raises RuntimeError with the logs if that takes too long."""
-        deadline = time.monotonic() + _PATIENCE_S
-        while not over():
-            if time.monotonic() > deadline or any(one.poll() is not None for one in self.processes.values()):
-                logs = "".join((self._folder / f"{name}.log").read_text()[-2000:] for name in self.processes)
-                raise RuntimeError(f"{what} is not reached:\n{logs}")
-            time.sleep(1)
-
-    def complete(self) -> bool:
-        """Tell whether there is a backup."""
-        return any(state.complete for state in ChainReader(self.store, _PAIR).refresh())
+        self.others_store: ObjectStore = store_of(self.configure("other"))
 
     def measure(self, stage: str, seconds: float) -> None:
         """Print what `seconds` cost."""
-        before = {name: _cpu_s(process.pid) for name, process in self.processes.items()}
+        before = {name: self.cpu_s(name) for name in self.processes}
         self._proxy.taken()
         time.sleep(seconds)
         requests = self._proxy.taken()
         line = {
             "stage": stage,
             "partitions": _TOPICS * _PARTITIONS,
-            "core_share": {
-                name: round((_cpu_s(process.pid) - before[name]) / seconds, 4)
-                for name, process in self.processes.items()
-            },
-            "memory_mb": {name: round(_memory_mb(process.pid)) for name, process in self.processes.items()},
+            "core_share": {name: round((self.cpu_s(name) - before[name]) / seconds, 4) for name in self.processes},
+            "memory_mb": {name: round(self.memory_mb(name)) for name in self.processes},
             "requests_a_day": {name: round(n * _DAY_S / seconds) for name, n in sorted(requests.items())},
             "dollars_a_month_for_requests": round(Prices().requests(requests) * 30 * _DAY_S / seconds, 2),
         }
@@ -153,10 +113,11 @@ def main() -> None:
         stack.callback(proxy.close)
         _create_topics(kafka.bootstrap)
         _produce(Producer({"bootstrap.servers": kafka.bootstrap}))
-        pair = _Pair(folder, kafka, s3, proxy)
-        for process in pair.processes.values():
-            stack.callback(process.kill)
-        pair.wait("a complete generation", over=pair.complete)
+        pair = _Idle(folder, kafka, s3, proxy)
+        stack.callback(pair.close)
+        for instance in ("a", "b"):
+            pair.start(instance)
+        pair.wait("a complete generation", lambda: pair.complete(1))
         time.sleep(_SETTLE_S)
         pair.measure("idle", seconds)
         _ask_checkpoints(pair)
@@ -203,7 +164,7 @@ def _busy(bootstrap: str) -> Iterator[None]:
         thread.join()
 
 
-def _ask_checkpoints(pair: _Pair) -> None:
+def _ask_checkpoints(pair: _Idle) -> None:
     wanted = WantedCheckpoint(id=None, lifetime_ms=1000 * round(_PATIENCE_S), keep_ms=None, by="bench", reason="")
     request = draft_request(pair.config, pair.store, wanted)
     for n in range(_CHECKPOINTS):
@@ -215,10 +176,10 @@ def _ask_checkpoints(pair: _Pair) -> None:
         found = list_checkpoints(pair.store, _PAIR, remembered=remembered).checkpoints
         return sum(item.outcome is not None and item.outcome.completed for item in found) == _CHECKPOINTS
 
-    pair.wait("all checkpoints", over=completed)
+    pair.wait("all checkpoints", completed)
 
 
-def _forge_claims(pair: _Pair) -> None:
+def _forge_claims(pair: _Idle) -> None:
     for number in range(1000, 1000 + _CLAIMS):
         claim = Claim(
             generation=number,
@@ -231,16 +192,6 @@ def _forge_claims(pair: _Pair) -> None:
             reason="forged",
         )
         pair.others_store.put_if_absent(layout.claim_key(_PAIR, number), encode_claim(claim))
-
-
-def _cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _memory_mb(pid: int) -> float:
-    lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
-    return int(next(line for line in lines if line.startswith("VmRSS")).split()[1]) / 1024
 
 
 if __name__ == "__main__":

@@ -1,0 +1,86 @@
+"""The memory of an instance that reads from many brokers: BROKERS=100 for a hundred of them, with 15 GB of memory."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
+import pytest
+from soak.process import look
+from support.clusters.brokers import Member
+from support.pairs.instances import Instance, PairMaker
+from support.repeated import Repeated
+
+from bench.load import Load, fill
+from tandem.controller.sandbox.kafka import KafkaServer
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(3600)]
+
+BROKERS = int(os.environ.get("BROKERS", "12"))
+BUDGET = 160 << 20
+"""The default of memory.budget."""
+BESIDE = 150e6
+"""What an instance takes beside its budget, however many brokers there are."""
+#: A member of a large cluster on one machine: it does little, and there are many.
+SMALL = {"num.network.threads": "1", "num.io.threads": "2", "background.threads": "2", "log.cleaner.enable": "false"}
+
+
+class SmallMember(Member):
+    """A broker that takes about 130 MB."""
+
+    def _command(self) -> list[str]:
+        heap = ("-Xms24m", "-Xmx96m", "-Xss256k", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+        return [*self._java(*heap), "kafka.Kafka", "server.properties"]
+
+
+@pytest.fixture
+def brokers(own_kafka: Callable[..., KafkaServer], tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
+    """The first of BROKERS, which is the controller."""
+    slow = {"broker.session.timeout.ms": "60000", "broker.heartbeat.interval.ms": "2000"}
+    first = own_kafka(SMALL | slow)
+    with ExitStack() as stack, ThreadPoolExecutor(2) as pool:
+        members = [SmallMember(tmp_path_factory.mktemp(f"broker{node}"), first, node) for node in range(2, BROKERS + 1)]
+        for member in members:
+            member.overrides |= SMALL | slow
+            stack.callback(member.kill)
+        list(pool.map(Member.start, members))
+        yield first
+
+
+class Peak(Repeated):
+    """Looks at a process ten times a second, for the largest resident set and the most threads."""
+
+    def __init__(self, instance: Instance) -> None:
+        super().__init__(every_s=0.1)
+        self.bytes = self.threads = self.descriptors = 0
+        self._pid = instance.process.pid
+
+    def once(self) -> None:
+        found = look(self._pid, at=0.0)
+        self.bytes = max(self.bytes, found.rss)
+        self.threads = max(self.threads, found.threads)
+        self.descriptors = max(self.descriptors, found.descriptors)
+
+    def __str__(self) -> str:
+        return f"{self.bytes / 1e6:.0f} MB, {self.threads} threads, {self.descriptors} descriptors"
+
+
+@pytest.mark.parametrize("kind", ["json", "random"])
+def test_memory_does_not_grow_with_brokers(new_pair: PairMaker, brokers: KafkaServer, kind: str) -> None:
+    """A whole log, spread over all brokers, is read within the budget and what an instance takes in any case."""
+    load = Load(records=800_000, size=1_000, partitions=BROKERS * 4, kind=kind, distinct=True)
+    fill(brokers.bootstrap, load)
+    pair = new_pair([load.topic], kafka=brokers)
+    began = time.monotonic()
+    a = pair.start("a")
+    with Peak(a) as building:
+        found = pair.wait("all is read", lambda: pair.complete(1), timeout_s=600)
+    took = time.monotonic() - began
+    assert sum(item.records for item in found.objects.values()) == load.records
+    with Peak(a) as idle:
+        time.sleep(20)
+    print(f"\n{BROKERS} brokers, {kind}: {building} in {took:.0f} s; idle {idle}")  # noqa: T201
+    assert building.bytes < BUDGET + BESIDE, str(building)
