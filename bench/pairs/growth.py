@@ -1,10 +1,10 @@
 """What a pair takes as its topics grow: `python -m bench.pairs.growth THOUSANDSxPARTITIONS [...]`.
 
 Each word is one case: so many thousands of records of 100 B of JSON in a topic of so many partitions, a broker and a
-folder as store, two instances with the settings that they have by themselves, but for a commit each second. Prints a
-row for each: the catch-up of the first instance from its start to COMPLETE; a minute with nothing to read; a minute in
-which each partition gets a record every ten seconds, in processor time for each commit; from SIGTERM to the first
-commit of the next process; and a failover to the other instance until the older copy is cleared.
+folder as store, two instances with the settings that they have by themselves, but for a commit every ten seconds.
+Prints a row for each: the catch-up of the first instance from its start to COMPLETE; a minute with nothing to read; a
+minute in which each partition gets a record every ten seconds, in processor time for each commit; from SIGTERM to the
+first commit of the next process; and a failover to the other instance until the older copy is cleared.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def main() -> None:
                     "kafka": {"bootstrap.servers": kafka.bootstrap},
                     "topics": {"include": [load.topic]},
                     "store": {"root": (folder / "store").as_uri()},
-                    "flush": {"interval": "1s"},
+                    "flush": {"interval": "10s"},
                 },
             )
             stack.callback(pair.close)

@@ -22,8 +22,13 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(360
 BROKERS = int(os.environ.get("BROKERS", "12"))
 BUDGET = 160 << 20
 """The default of memory.budget."""
-BESIDE = 150e6
-"""What an instance takes beside its budget, however many brokers there are."""
+BOUNDS = {
+    # Records that are compressed before the budget is full.
+    "json": BUDGET + 150e6,
+    # The sum in docs/resources.md: idle, the budget, what is read at once beyond it, four answers, 64 KiB for each
+    # broker of two fetchers.
+    "random": 130e6 + BUDGET + (64 << 20) + (32 << 20) + BROKERS * 2 * (64 << 10),
+}
 #: A member of a large cluster on one machine: it does little, and there are many.
 SMALL = {"num.network.threads": "1", "num.io.threads": "2", "background.threads": "2", "log.cleaner.enable": "false"}
 
@@ -68,19 +73,22 @@ class Peak(Repeated):
         return f"{self.bytes / 1e6:.0f} MB, {self.threads} threads, {self.descriptors} descriptors"
 
 
-@pytest.mark.parametrize("kind", ["json", "random"])
-def test_memory_does_not_grow_with_brokers(new_pair: PairMaker, brokers: KafkaServer, kind: str) -> None:
-    """A whole log, spread over all brokers, is read within the budget and what an instance takes in any case."""
-    load = Load(records=800_000, size=1_000, partitions=BROKERS * 4, kind=kind, distinct=True)
-    fill(brokers.bootstrap, load)
-    pair = new_pair([load.topic], kafka=brokers)
-    began = time.monotonic()
-    a = pair.start("a")
-    with Peak(a) as building:
-        found = pair.wait("all is read", lambda: pair.complete(1), timeout_s=600)
-    took = time.monotonic() - began
-    assert sum(item.records for item in found.objects.values()) == load.records
-    with Peak(a) as idle:
-        time.sleep(20)
-    print(f"\n{BROKERS} brokers, {kind}: {building} in {took:.0f} s; idle {idle}")  # noqa: T201
-    assert building.bytes < BUDGET + BESIDE, str(building)
+def test_memory_does_not_grow_with_brokers(new_pair: PairMaker, brokers: KafkaServer) -> None:
+    """A whole log, spread over all brokers, is read within bounds that hardly depend on their number."""
+    found = {}
+    for kind in BOUNDS:
+        load = Load(records=800_000, size=1_000, partitions=BROKERS * 4, kind=kind, distinct=True)
+        fill(brokers.bootstrap, load)
+        pair = new_pair([load.topic], kafka=brokers)
+        began = time.monotonic()
+        a = pair.start("a")
+        with Peak(a) as building:
+            complete = pair.wait("all is read", lambda pair=pair: pair.complete(1), timeout_s=600)
+        took = time.monotonic() - began
+        assert sum(item.records for item in complete.objects.values()) == load.records
+        with Peak(a) as idle:
+            time.sleep(20)
+        a.kill()
+        found[kind] = building.bytes
+        print(f"\n{BROKERS} brokers, {kind}: {building} in {took:.0f} s; idle {idle}")  # noqa: T201
+    assert {kind: size for kind, size in found.items() if size > BOUNDS[kind]} == {}

@@ -17,7 +17,7 @@ _M_ARENA_MAX: Final = -8
 _M_MMAP_THRESHOLD: Final = -3
 _HEAPS: Final = 2
 _LARGE: Final = 256 * 1024
-"""Threshold of `map_large_blocks`, in bytes."""
+"""Threshold of `map_large_blocks`, in bytes. Half of it takes 4 % less memory and up to a fifth more processor time."""
 
 
 class _Mallinfo(ctypes.Structure):

@@ -94,7 +94,8 @@ class Fetched:
 class AtHead:
     """All partitions of one broker that are at head as of one fetch response, with their end offsets.
 
-    Emitted once per response that proves it, so that an idle partition costs nothing per response. `partitions` is the
+    Emitted for a response that proves it, but after each one not before a rest of 20 µs per partition: where few of
+    many partitions bring records all the time, the others would take all of a core. `partitions` is the
     same object as in the last event of this leader as long as nothing in it changed: a reader that has processed the
     same object (`is`) need not iterate it again. A partition whose position is below its end is not included, even if
     no record is left in between: see `Fetched.evidence`. The times are those of the response, see `Fetched`.

@@ -11,10 +11,12 @@ from support.backups.build_backup import Backup, TopicSpec, records
 from support.pipeline.doubles import MemoryStore
 
 from tandem.backup_avro.chain.entries import PartitionKey
+from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import DamagedError
+from tandem.backup_avro.selection.vanished_keys import LivePart
 from tandem.sink.store.chain.chain_writer import StoppedError
 from tandem.sink.store.contract.object_store import ObjectMissingError
-from tandem.sink.write.vanished_keys_check import VanishedKeysCheck
+from tandem.sink.write.vanished_keys_check import VanishedKeysCheck, parts_of
 
 SPEC = TopicSpec("t", partitions=2)
 KEY = PartitionKey(SPEC.topic().topic_id, 0)
@@ -183,3 +185,16 @@ def test_what_expired_is_no_loss_and_what_vanished_above_the_log_start_is() -> N
         if count:
             assert found[KEY].startswith("keys vanished: 2,")
             assert "at offsets 17, 21; likely cause: not known" in found[KEY]
+
+
+def test_parts_are_looked_for_once_in_each_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not once for each partition: with 10,000 of them that took minutes."""
+    looked: list[int] = []
+
+    def noted(state: Generation, keys: Iterable[PartitionKey]) -> dict[PartitionKey, list[LivePart]]:
+        looked.append(state.number)
+        return parts_of(state, keys)
+
+    monkeypatch.setattr("tandem.sink.write.vanished_keys_check.parts_of", noted)
+    assert Copies().vanished() == {}
+    assert looked == [1, 2]

@@ -19,6 +19,7 @@ from tandem.sink.kafka.wire.sessions import FetchPlan, PartitionRequest
 UNCLEAR = 1.0  # seconds without proof about a partition before it is requested outside the session
 _PROBED_AT_ONCE = 50
 _SHORTEST_PAUSE = 0.005
+_PROOF_REST = 20e-6  # seconds for each partition that was proven to be at head
 
 
 class ResponseReader:
@@ -135,7 +136,10 @@ class ResponseReader:
                 session.at_head(tp, part.end, in_txn=part.end < part.high_watermark)
         in_txn = session.left_out_in_txn(answered)
         broker.unclear = {tp: broker.unclear.get(tp, received_at) for tp in unclear | in_txn}
+        if received_at < broker.proof_due:
+            return
         at_head = session.proven_at_head(() if complete else in_txn)
+        broker.proof_due = received_at + _PROOF_REST * len(at_head)
         if at_head:
             self._assignment.add(
                 AtHead(leader_id=broker.node, partitions=at_head, requested_at=requested_at, received_at=received_at)

@@ -273,7 +273,7 @@ def test_what_brings_nothing_for_long_is_believed() -> None:
     began, found = rig.now, None
     for _ in range(ANSWERS - 1):
         assert found is None
-        assert rig.exchange(response(), after=0.0)[0].partitions == {B: 0, C: 0}
+        assert rig.exchange(response(), after=0.001)[0].partitions == {B: 0, C: 0}
         found = rig.ask_alone(data(A, high_watermark=9)).evidence
     assert found is not None
     assert (found.answers, found.since) == (ANSWERS, began)
@@ -700,3 +700,18 @@ def test_a_broker_that_a_quota_has_hold_fetches_back_is_told() -> None:
     assert len(told) == 1
     assert told[0].kind is FaultKind.TRANSIENT
     assert "broker 1 holds fetches back, because they take more than a quota allows" in told[0].detail
+
+
+def test_proof_of_many_partitions_is_not_taken_from_each_answer() -> None:
+    """Where one brings records all the time, each of its answers says that all others are at head."""
+    rig = Rig()
+    rig.all_at_head()
+
+    def proven(after: float) -> list[int]:
+        return [len(event.partitions) for event in rig.exchange(response(), after=after) if isinstance(event, AtHead)]
+
+    assert proven(0.1) == [3]
+    assert proven(0.00001) == []
+    assert proven(0.00001) == []
+    assert proven(0.00005) == [3]
+    assert proven(0.00005) == []
