@@ -59,6 +59,7 @@ def fill(bootstrap: str, load: Load) -> float:
         for future in admin.create_partitions([more]).values():
             future.result(120)
         _wait_until_led(admin, load.topic, more.new_total_count)
+    _wait_until_led(admin, load.topic, load.partitions)
     rng = random.Random(load.topic)
     values = [] if load.distinct else [value_of(rng, load) for _ in range(2048)]
     producer = Producer(

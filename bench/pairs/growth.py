@@ -2,9 +2,9 @@
 
 Each word is one case: so many thousands of records of 100 B of JSON in a topic of so many partitions, a broker and a
 folder as store, two instances with the settings that they have by themselves, but for a commit every ten seconds.
-Prints a row for each: the catch-up of the first instance from its start to COMPLETE; a minute with nothing to read; a
-minute in which each partition gets a record every ten seconds, in processor time for each commit; from SIGTERM to the
-first commit of the next process; and a failover to the other instance until the older copy is cleared.
+Prints a row for each: the catch-up of the first instance from its start to COMPLETE; half a minute with nothing to
+read; half a minute in which each partition gets a record every ten seconds, in processor time for each commit; from
+SIGTERM to the first commit of the next process; and a failover to the other instance until the older copy is cleared.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from bench.measured import peak_mb
 from bench.pairs.processes import PairProcesses
 from bench.servers import BenchKafka
 
-_MINUTE_S: Final = 60.0
-_SETTLE_S: Final = 20.0
+_STAGE_S: Final = 30.0
+_SETTLE_S: Final = 15.0
 _LOOK_S: Final = 0.2
 _COLUMNS: Final = (
     "records, partitions",
@@ -78,12 +78,12 @@ def _row(pair: PairProcesses, kafka: BenchKafka, load: Load) -> list[str]:
     pair.start("b")
     time.sleep(_SETTLE_S)
     idle_s = pair.cpu_s("a")
-    time.sleep(_MINUTE_S)
+    time.sleep(_STAGE_S)
     idle_s = pair.cpu_s("a") - idle_s
     with _busy(kafka.bootstrap, load):
         time.sleep(_SETTLE_S)
         commits, commits_s = pair.sequence(1), pair.cpu_s("a")
-        time.sleep(_MINUTE_S)
+        time.sleep(_STAGE_S)
         commits, commits_s = pair.sequence(1) - commits, pair.cpu_s("a") - commits_s
         began = time.monotonic()
         pair.end("a")
@@ -102,7 +102,7 @@ def _row(pair: PairProcesses, kafka: BenchKafka, load: Load) -> list[str]:
         f"{load.records / took_s:,.0f}",
         f"{cpu_s / load.records * 1e6:.2f}",
         f"{memory_mb:.0f}",
-        f"{idle_s / _MINUTE_S:.3f}",
+        f"{idle_s / _STAGE_S:.3f}",
         f"{commits_s / commits * 1e3:.0f}",
         f"{restart_s:.1f}",
         f"{failover_s:.1f}",

@@ -17,7 +17,7 @@ from support.repeated import Repeated
 from bench.load import Load, fill
 from tandem.controller.sandbox.kafka import KafkaServer
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(3_600)]
 
 BROKERS = int(os.environ.get("BROKERS", "12"))
 BUDGET = 160 << 20
@@ -44,14 +44,15 @@ class SmallMember(Member):
 @pytest.fixture
 def brokers(own_kafka: Callable[..., KafkaServer], tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
     """The first of BROKERS, which is the controller."""
-    slow = {"broker.session.timeout.ms": "60000", "broker.heartbeat.interval.ms": "2000"}
-    first = own_kafka(SMALL | slow)
+    slow = {"broker.session.timeout.ms": "120000", "broker.heartbeat.interval.ms": "10000"}
+    first = own_kafka(slow)
     with ExitStack() as stack, ThreadPoolExecutor(2) as pool:
         members = [SmallMember(tmp_path_factory.mktemp(f"broker{node}"), first, node) for node in range(2, BROKERS + 1)]
         for member in members:
             member.overrides |= SMALL | slow
             stack.callback(member.kill)
         list(pool.map(Member.start, members))
+        time.sleep(BROKERS / 2)  # what a broker does first is over by then
         yield first
 
 
