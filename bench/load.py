@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 _STATES = ("created", "paid", "packed", "shipped", "delivered", "returned")
 _CITIES = ("Zurich", "Geneva", "Basel", "Bern", "Lausanne", "Winterthur", "Lucerne", "St. Gallen", "Lugano", "Chur")
 
-# A broker makes no more than 10,000 changes at once.
+# Partitions: a controller takes at most 10,000 changes in one request, and makes some thousands of partitions a minute.
 _AT_ONCE = 4_000
 
 # Odd, so that multiplication by it gives each number another one of 64 bits.
@@ -54,12 +54,12 @@ def fill(bootstrap: str, load: Load) -> float:
     )
     for future in admin.create_topics([topic]).values():
         future.result(30)
+    _wait_until_led(admin, load.topic, topic.num_partitions)
     for number in range(2 * _AT_ONCE, load.partitions + _AT_ONCE, _AT_ONCE):
         more = NewPartitions(load.topic, min(number, load.partitions))
         for future in admin.create_partitions([more]).values():
             future.result(120)
         _wait_until_led(admin, load.topic, more.new_total_count)
-    _wait_until_led(admin, load.topic, load.partitions)
     rng = random.Random(load.topic)
     values = [] if load.distinct else [value_of(rng, load) for _ in range(2048)]
     producer = Producer(

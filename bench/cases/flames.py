@@ -20,15 +20,14 @@ from typing import Final
 from bench.load import Load, fill
 from bench.servers import BenchKafka
 
-#: What a sample is counted as, by the library that it was taken in, the first that fits.
+#: What a sample is counted as, by the beginning of the name of the library that it was taken in.
 _PARTS: Final = (
-    ("compression", "backend_c"),
-    ("transcoding, CRC", "_twin"),
-    ("record hashes", "_bodies"),
-    ("SHA-256", "libcrypto"),
-    ("kernel", "kernel"),
-    ("copies, memory", "libc.so"),
-    ("Python", "python"),
+    ("compression", "backend_c."),
+    ("transcoding, CRC", "_twin."),
+    ("SHA-256 of objects", "libcrypto."),
+    ("kernel", "[kernel"),
+    ("copies, memory", "libc."),
+    ("Python", ("python", "libpython")),
 )
 
 
@@ -65,7 +64,6 @@ def _recorded(kafka: BenchKafka, load: Load, folder: Path, graph: Path) -> dict[
         ],
         check=True,
         stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
     )
     script = subprocess.run(["perf", "script", "--input", str(data)], check=True, capture_output=True)
     stacks = subprocess.run(["inferno-collapse-perf"], input=script.stdout, check=True, capture_output=True)
@@ -86,8 +84,8 @@ def _libraries(script: str) -> Iterator[str]:
     for sample in script.split("\n\n"):
         frames = [line for line in sample.splitlines() if line.startswith("\t")]
         if frames:
-            library = frames[0].rpartition("(")[2]
-            yield next((part for part, word in _PARTS if word in library), "the rest")
+            library = Path(frames[0].rpartition("(")[2].rstrip(")")).name
+            yield next((part for part, begins in _PARTS if library.startswith(begins)), "the rest")
 
 
 if __name__ == "__main__":

@@ -103,7 +103,7 @@ def _row(pair: PairProcesses, kafka: BenchKafka, load: Load) -> list[str]:
         f"{cpu_s / load.records * 1e6:.2f}",
         f"{memory_mb:.0f}",
         f"{idle_s / _STAGE_S:.3f}",
-        f"{commits_s / commits * 1e3:.0f}",
+        f"{commits_s / max(1, commits) * 1e3:.0f}",
         f"{restart_s:.1f}",
         f"{failover_s:.1f}",
         f"{pair.cpu_s('a') + pair.cpu_s('b') - both_s:.1f}",
@@ -118,11 +118,12 @@ def _busy(bootstrap: str, load: Load) -> Iterator[None]:
     producer = Producer({"bootstrap.servers": bootstrap})
 
     def go_on() -> None:
-        number = 0
+        number, began = 0, time.monotonic()
         while not over.wait(0.1):
-            for _ in range(max(1, load.partitions // 100)):
-                producer.produce(load.topic, key=b"key", value=b"value", partition=number % load.partitions)
-                number += 1
+            due = int((time.monotonic() - began) * load.partitions / 10)
+            for one in range(number, due):
+                producer.produce(load.topic, key=b"key", value=b"value", partition=one % load.partitions)
+            number = due
             producer.poll(0)
 
     thread = threading.Thread(target=go_on, daemon=True)

@@ -115,5 +115,5 @@ class PairProcesses:
         return (int(fields[11]) + int(fields[12])) / _TICKS
 
     def memory_mb(self, instance: str) -> float:
-        """Return what is resident of an instance."""
-        return int(stat(self.processes[instance].pid)[21]) * _PAGE / 1e6
+        """Return what is resident of an instance, in MiB as `measured.peak_mb`."""
+        return int(stat(self.processes[instance].pid)[21]) * _PAGE / 2**20

@@ -67,8 +67,8 @@ class VanishedKeysCheck:
             missing = [key for key in asked if key not in results]
             found = {key: compared_copy(older, all_generations, key) for key in missing}
             compared = {key: newer for key, newer in found.items() if newer is not None}
-            copies = {copy.number: copy for copy in (older, *compared.values())}
-            parts = {number: parts_of(copy, missing) for number, copy in copies.items()}
+            copies = {copy.number: copy for copy in (older, *compared.values())} if compared else {}
+            parts = {number: parts_of(copy, compared) for number, copy in copies.items()}
             for key, newer in compared.items():
                 results[key] = self._compare(key, older, newer, parts)
             if missing:

@@ -92,7 +92,7 @@ class LeaderBroker:
     wait: float = 0.0  # seconds the next request may take while partitions are held
     unclear: dict[TopicPartition, float] = field(default_factory=dict)  # since when, see `responses`
     empty: EmptyAnswers = field(default_factory=EmptyAnswers)
-    proof_due: float = 0.0  # when a response is next taken as proof that partitions are at head
+    proof_due: float = 0.0  # no AtHead before this time, see `responses`
     probed: bool = False  # the last request was one for unclear partitions
     suspects: deque[TopicPartition] = field(default_factory=deque)  # to be requested alone, see `oversize_answers`
     retry_at: float = 0.0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import random
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from typing import Any, Self, TypeVar
 from uuid import UUID
@@ -33,7 +35,7 @@ _T = TypeVar("_T")
 _SHORTEST_WAIT = 0.005
 _MOST_BACKOFF = 5.0
 _BETWEEN_METADATA = 0.1
-_VIEW_KEPT = 10.0  # of a topic that is no longer read: where few partitions are read at a time, its next one follows
+_VIEW_KEPT = 10.0  # after a topic's last partition was unassigned: a scan reads few at a time, and soon assigns others
 _RANGE_CHECK = 5.0
 _FAILURES_TO_REBOOTSTRAP = 8
 
@@ -88,7 +90,7 @@ class RawFetcher:
             on_views=lambda views: leadership.apply_topic_views(self._assignment, views, clock.now()),
         )
         self._slowness = SlowBrokers()
-        self._unread: dict[str, float] = {}  # topics with a view that are no longer read, and since when
+        self._unread: OrderedDict[str, float] = OrderedDict()  # topics that are no longer read, and since when
         self._metadata_last = -1e9
         self._metadata_running = False
         self._unknown_topic = False  # assigned since the last request: its leaders are asked for at once
@@ -121,8 +123,7 @@ class RawFetcher:
         if led_by is not None:
             part.known_leader, part.known_epoch = led_by
         self._forget_views(now)
-        self._unread.pop(part.tp.topic, None)
-        view = self._lookups.views.get(part.tp.topic)
+        view = self._kept_view(part)
         if view is not None and not view.error_code:
             leadership.apply_topic_view(self._assignment, part, view, now)
         if part.leader < 0:
@@ -133,6 +134,7 @@ class RawFetcher:
         """Stop reading `tp` and drop its waiting events. Does nothing if it is not assigned."""
         self._assignment.unassign(TopicPartition(*tp))
         if tp[0] not in self._assignment.by_topic:
+            self._forget_views(clock.now())
             self._unread.setdefault(tp[0], clock.now())
 
     def seek(self, tp: tuple[str, int], offset: int, last_epoch: int = -1) -> None:
@@ -385,17 +387,22 @@ class RawFetcher:
         rest = 0.0 if self._unknown_topic else self._metadata_last + _BETWEEN_METADATA
         return max(self._assignment.metadata_at, rest)
 
+    def _kept_view(self, part: AssignedPartition) -> requests.TopicView | None:
+        """Return the last metadata of a partition's topic, None if it is older than the partition or the topic."""
+        self._unread.pop(part.tp.topic, None)
+        view = self._lookups.views.get(part.tp.topic)
+        return view if view is None or view.error_code or leadership.describes(part, view) else None
+
     def _forget_views(self, now: float) -> None:
-        """Forget the leaders of topics that have not been read for a while. The dict has the oldest first."""
-        for topic, since in list(self._unread.items()):
-            if now - since < _VIEW_KEPT:
-                break
-            del self._unread[topic]
-            self._lookups.views.pop(topic, None)
+        """Forget the metadata of topics that are no longer read. A look-up may need it, so not while one runs."""
+        while self._unread and now - self._unread[next(iter(self._unread))] > _VIEW_KEPT:
+            self._lookups.views.pop(self._unread.popitem(last=False)[0], None)
 
     def _ask_for_leaders(self, now: float) -> None:
         self._metadata_running = True
         self._unknown_topic = False
+        # The answer will not have them, and no metadata is believed for longer than until the next answer.
+        self._unread = OrderedDict.fromkeys(self._unread, -math.inf)
         self._assignment.metadata_at = now + self._metadata_max_age
         future = self._manager.call_soon(self._lookups.refresh, list(self._assignment.by_topic))
         future.add_callback(self._guarded(self._leaders_came))

@@ -61,6 +61,11 @@ def _not_yet(assignment: Assignment, part: AssignedPartition, why: str, now: flo
     part.failures += 1
 
 
+def describes(part: AssignedPartition, view: requests.TopicView) -> bool:
+    """Tell whether metadata without an error has the partition, in a topic that is not known to be another one."""
+    return not _gone(part, view)
+
+
 def _gone(part: AssignedPartition, view: requests.TopicView) -> str:
     if ErrorCode.of(view.error_code).meaning is ErrorMeaning.UNKNOWN_TOPIC:
         return f"topic {part.tp.topic} does not exist"

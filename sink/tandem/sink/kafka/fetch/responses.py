@@ -19,7 +19,7 @@ from tandem.sink.kafka.wire.sessions import FetchPlan, PartitionRequest
 UNCLEAR = 1.0  # seconds without proof about a partition before it is requested outside the session
 _PROBED_AT_ONCE = 50
 _SHORTEST_PAUSE = 0.005
-_PROOF_REST = 20e-6  # seconds for each partition that was proven to be at head
+_PROOF_REST = 20e-6  # seconds for each assigned partition; a proof takes a reader about 3 µs for each
 
 
 class ResponseReader:
@@ -139,8 +139,9 @@ class ResponseReader:
         if received_at < broker.proof_due:
             return
         at_head = session.proven_at_head(() if complete else in_txn)
-        broker.proof_due = received_at + _PROOF_REST * len(at_head)
         if at_head:
+            # By the partitions of all brokers: what their proofs take together is bounded, however many there are.
+            broker.proof_due = received_at + _PROOF_REST * len(self._assignment.parts)
             self._assignment.add(
                 AtHead(leader_id=broker.node, partitions=at_head, requested_at=requested_at, received_at=received_at)
             )

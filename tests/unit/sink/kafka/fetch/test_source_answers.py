@@ -707,11 +707,15 @@ def test_proof_of_many_partitions_is_not_taken_from_each_answer() -> None:
     rig = Rig()
     rig.all_at_head()
 
-    def proven(after: float) -> list[int]:
-        return [len(event.partitions) for event in rig.exchange(response(), after=after) if isinstance(event, AtHead)]
+    def proven(after: float, *parts: SimpleNamespace) -> list[dict[TopicPartition, int]]:
+        events = rig.exchange(response(*parts), after=after)
+        return [dict(event.partitions) for event in events if isinstance(event, AtHead)]
 
-    assert proven(0.1) == [3]
+    assert proven(0.1) == [{A: 0, B: 0, C: 0}]
     assert proven(0.00001) == []
+    assert proven(0.00001, data(A, high_watermark=5, records=b"xx")) == []
+    assert proven(0.00005) == [{B: 0, C: 0}], "one that has left the head meanwhile is not proven"
+    rig.assignment.advance(rig.part(A), 5, 3)
+    assert proven(0.00001) == [], "one that has come back to it is not forgotten"
+    assert proven(0.00005) == [{A: 5, B: 0, C: 0}]
     assert proven(0.00001) == []
-    assert proven(0.00005) == [3]
-    assert proven(0.00005) == []
