@@ -1,4 +1,4 @@
-"""The memory of an instance that reads from many brokers: BROKERS=100 for a hundred of them, with 15 GB of memory."""
+"""The memory of an instance that reads from many brokers: BROKERS=30 for more. A hundred take more than two cores."""
 
 from __future__ import annotations
 
@@ -47,12 +47,18 @@ def brokers(own_kafka: Callable[..., KafkaServer], tmp_path_factory: pytest.Temp
     """The first of BROKERS, which is the controller."""
     slow = {"broker.session.timeout.ms": "120000", "broker.heartbeat.interval.ms": "10000"}
     first = own_kafka(slow)
+    folders = {node: tmp_path_factory.mktemp(f"broker{node}") for node in range(2, BROKERS + 1)}
     with ExitStack() as stack, ThreadPoolExecutor(2) as pool:
-        members = [SmallMember(tmp_path_factory.mktemp(f"broker{node}"), first, node) for node in range(2, BROKERS + 1)]
-        for member in members:
+
+        def join(node: int) -> None:
+            member = SmallMember(
+                folders[node], first, node
+            )  # only now: a port is picked, and free until others take it
             member.overrides |= SMALL | slow
             stack.callback(member.kill)
-        list(pool.map(Member.start, members))
+            member.start()
+
+        list(pool.map(join, folders))
         time.sleep(BROKERS / 2)  # what a broker does first is over by then
         yield first
 
