@@ -9,7 +9,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -17,6 +17,8 @@ from typing import Final
 from tandem.sink.encryption.encryption_settings import UNENCRYPTED, KeySettings
 from tandem.sink.store import StoreAccess
 
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 KEY: Final = "BENCH_KEY"
 """Environment variable with the key of what is stored encrypted, and read again."""
 
@@ -80,7 +82,7 @@ def rates(works: Mapping[str, Callable[[], object]], size: int) -> dict[str, flo
 def tree_cpu_s() -> float:
     """Return the processor time so far of this process, of all below it, and of those of them that have ended."""
     fields = [stat(pid)[11:15] for pid in tree(os.getpid())]
-    return sum(int(number) for four in fields for number in four) / os.sysconf("SC_CLK_TCK")
+    return sum(int(number) for four in fields for number in four) / _TICKS
 
 
 def tree_peak_mb() -> float:
@@ -112,6 +114,16 @@ def tree(root: int) -> list[int]:
     for pid in found:
         found += [child for child, parent in parents.items() if parent == pid]
     return found
+
+
+def cpu_s_of(fields: Sequence[str]) -> float:
+    """Return the processor time of a process so far, from what `stat` returned."""
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def resident_of(fields: Sequence[str]) -> int:
+    """Return the bytes that are resident of a process, from what `stat` returned."""
+    return int(fields[21]) * _PAGE
 
 
 def stat(pid: int) -> list[str]:

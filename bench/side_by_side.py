@@ -30,7 +30,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from bench.load import Load, fill
-from bench.measured import Run, stat, tree
+from bench.measured import Run, cpu_s_of, resident_of, stat, tree
 from bench.outcome import Row, Verdict, at_least, at_most, keep
 from bench.servers import BenchKafka, store_section
 from tandem.controller.sandbox.s3 import S3Server
@@ -39,8 +39,6 @@ from tandem.controller.sandbox.sigv4 import S3Key
 _PEER: Final = Path(__file__).with_name("peer")
 _CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "tandem" / "peer"
 _LOOK_S: Final = 0.05
-_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
-_TICKS: Final = os.sysconf("SC_CLK_TCK")
 _TANDEM: Final = Path(sys.executable).with_name("tandem")
 
 
@@ -305,8 +303,8 @@ def whole(load: Load, command: Sequence[str], log: Path) -> Run:
             resident = 0
             for pid in tree(process.pid):
                 fields = stat(pid)
-                cpu[pid] = max(cpu.get(pid, 0.0), (int(fields[11]) + int(fields[12])) / _TICKS)
-                resident += int(fields[21]) * _PAGE
+                cpu[pid] = max(cpu.get(pid, 0.0), cpu_s_of(fields))
+                resident += resident_of(fields)
             peak = max(peak, resident)
             time.sleep(_LOOK_S)
         seconds = time.perf_counter() - began

@@ -28,6 +28,7 @@ _PARTS: Final = (
     ("kernel", "[kernel"),
     ("copies, memory", "libc."),
     ("Python", ("python", "libpython")),
+    ("the rest", ""),
 )
 
 
@@ -35,7 +36,7 @@ def main() -> None:
     """Print a table, and write an SVG for each case."""
     folder = Path(sys.argv[1])
     names = [name for name, _ in _PARTS]
-    print("|", " | ".join(["case", *names, "the rest"]), "|\n|---|" + "--:|" * (len(names) + 1), flush=True)
+    print("|", " | ".join(["case", *names]), "|\n|---|" + "--:|" * len(names), flush=True)
     with tempfile.TemporaryDirectory(prefix="tandem-bench-") as name, ExitStack() as stack:
         kafka = BenchKafka(Path(name) / "kafka")
         kafka.start()
@@ -47,7 +48,7 @@ def main() -> None:
             case = Path(name) / str(number)
             case.mkdir()
             shares = _recorded(kafka, load, case, folder / f"flame-{load.topic}.svg")
-            row = [f"{shares[part]:.0%}" for part in [*names, "the rest"]]
+            row = [f"{shares[part]:.0%}" for part in names]
             print("|", " | ".join([load.topic, *row]), "|", flush=True)
 
 
@@ -76,7 +77,7 @@ def _recorded(kafka: BenchKafka, load: Load, folder: Path, graph: Path) -> dict[
     )
     graph.write_bytes(drawn.stdout)
     counted = collections.Counter(_libraries(script.stdout.decode(errors="replace")))
-    return {part: counted[part] / counted.total() for part in [*(name for name, _ in _PARTS), "the rest"]}
+    return {part: counted[part] / counted.total() for part, _ in _PARTS}
 
 
 def _libraries(script: str) -> Iterator[str]:
@@ -85,7 +86,7 @@ def _libraries(script: str) -> Iterator[str]:
         frames = [line for line in sample.splitlines() if line.startswith("\t")]
         if frames:
             library = Path(frames[0].rpartition("(")[2].rstrip(")")).name
-            yield next((part for part, begins in _PARTS if library.startswith(begins)), "the rest")
+            yield next(part for part, begins in _PARTS if library.startswith(begins))
 
 
 if __name__ == "__main__":

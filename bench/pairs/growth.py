@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -22,7 +21,7 @@ from confluent_kafka import Producer
 
 from bench.load import Load, fill
 from bench.measured import peak_mb
-from bench.pairs.processes import PairProcesses
+from bench.pairs.processes import PairProcesses, again_and_again
 from bench.servers import BenchKafka
 
 _STAGE_S: Final = 30.0
@@ -114,26 +113,20 @@ def _row(pair: PairProcesses, kafka: BenchKafka, load: Load) -> list[str]:
 @contextmanager
 def _busy(bootstrap: str, load: Load) -> Iterator[None]:
     """Write a record into each partition every ten seconds, evenly."""
-    over = threading.Event()
     producer = Producer({"bootstrap.servers": bootstrap})
+    written, began = 0, time.monotonic()
 
-    def go_on() -> None:
-        number, began = 0, time.monotonic()
-        while not over.wait(0.1):
-            due = int((time.monotonic() - began) * load.partitions / 10)
-            for one in range(number, due):
-                producer.produce(load.topic, key=b"key", value=b"value", partition=one % load.partitions)
-            number = due
-            producer.poll(0)
+    def write() -> None:
+        nonlocal written
+        due = int((time.monotonic() - began) * load.partitions / 10)
+        for number in range(written, due):
+            producer.produce(load.topic, key=b"key", value=b"value", partition=number % load.partitions)
+        written = due
+        producer.poll(0)
 
-    thread = threading.Thread(target=go_on, daemon=True)
-    thread.start()
-    try:
+    with again_and_again(write, every_s=0.1):
         yield
-    finally:
-        over.set()
-        thread.join()
-        producer.flush(60)
+    producer.flush(60)
 
 
 if __name__ == "__main__":

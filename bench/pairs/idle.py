@@ -11,11 +11,10 @@ import json
 import secrets
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,7 +22,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.counting_proxy import CountingProxy
-from bench.pairs.processes import PairProcesses
+from bench.pairs.processes import PairProcesses, again_and_again
 from bench.servers import BenchKafka, store_section
 from bench.worked_sum import Prices
 from tandem.backup_avro.chain import layout
@@ -124,7 +123,9 @@ def main() -> None:
         _forge_claims(pair)
         time.sleep(_SETTLE_S)
         pair.measure(f"idle, {_CHECKPOINTS} checkpoints, {_CLAIMS} unsigned claims", seconds)
-        with _busy(kafka.bootstrap):
+        # A record into each partition every other second.
+        producer = Producer({"bootstrap.servers": kafka.bootstrap})
+        with again_and_again(partial(_produce, producer), every_s=2):
             time.sleep(_SETTLE_S)
             pair.measure(f"busy, {_CHECKPOINTS} checkpoints, {_CLAIMS} unsigned claims", seconds)
 
@@ -143,25 +144,6 @@ def _produce(producer: Producer) -> None:
             producer.produce(f"idle-{n}", key=b"key", value=b"value", partition=partition)
         producer.poll(0)
     producer.flush(60)
-
-
-@contextmanager
-def _busy(bootstrap: str) -> Iterator[None]:
-    """Write a record into each partition every other second."""
-    over = threading.Event()
-    producer = Producer({"bootstrap.servers": bootstrap})
-
-    def go_on() -> None:
-        while not over.wait(2):
-            _produce(producer)
-
-    thread = threading.Thread(target=go_on, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
 
 
 def _ask_checkpoints(pair: _Idle) -> None:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
-from bench.measured import stat
+from bench.measured import cpu_s_of, resident_of, stat
 from tandem.backup_avro.chain.generation import Generation
 from tandem.controller.config.derived_settings import store_of
 from tandem.controller.config.loading import load
@@ -21,8 +22,6 @@ from tandem.sink.store.chain.chain_reader import ChainReader
 
 _MAIN: Final = "import sys; from tandem.controller.cli.main import main; sys.exit(main())"
 _PATIENCE_S: Final = 1_800.0
-_TICKS: Final = os.sysconf("SC_CLK_TCK")
-_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 class PairProcesses:
@@ -111,9 +110,26 @@ class PairProcesses:
 
     def cpu_s(self, instance: str) -> float:
         """Return the processor time that an instance has used."""
-        fields = stat(self.processes[instance].pid)
-        return (int(fields[11]) + int(fields[12])) / _TICKS
+        return cpu_s_of(stat(self.processes[instance].pid))
 
     def memory_mb(self, instance: str) -> float:
         """Return what is resident of an instance, in MiB as `measured.peak_mb`."""
-        return int(stat(self.processes[instance].pid)[21]) * _PAGE / 2**20
+        return resident_of(stat(self.processes[instance].pid)) / 2**20
+
+
+@contextmanager
+def again_and_again(work: Callable[[], None], *, every_s: float) -> Iterator[None]:
+    """Do work in a thread, first after `every_s`, until the `with` ends."""
+    over = threading.Event()
+
+    def go_on() -> None:
+        while not over.wait(every_s):
+            work()
+
+    thread = threading.Thread(target=go_on, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

@@ -16,13 +16,13 @@ from support.repeated import Repeated
 
 from bench.load import Load, fill
 from bench.measured import peak_mb
+from tandem.controller.config.model import MemorySettings
 from tandem.controller.sandbox.kafka import KafkaServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(3_600)]
 
 BROKERS = int(os.environ.get("BROKERS", "12"))
-BUDGET = 160 << 20
-"""The default of memory.budget."""
+BUDGET = MemorySettings().budget
 BOUNDS = {
     # Records that are compressed faster than they are read never fill the budget.
     "json": BUDGET + 150e6,
@@ -51,9 +51,8 @@ def brokers(own_kafka: Callable[..., KafkaServer], tmp_path_factory: pytest.Temp
     with ExitStack() as stack, ThreadPoolExecutor(2) as pool:
 
         def join(node: int) -> None:
-            member = SmallMember(
-                folders[node], first, node
-            )  # only now: a port is picked, and free until others take it
+            # Only now: a port is picked that is free at the moment.
+            member = SmallMember(folders[node], first, node)
             member.overrides |= SMALL | slow
             stack.callback(member.kill)
             member.start()

@@ -64,6 +64,16 @@ def read(fetcher: RawFetcher, tp: TopicPartition, topic_id: str | None = None) -
     return found
 
 
+@pytest.fixture
+def known(kafka: KafkaServer, make_topic: TopicMaker, fetcher: RawFetcher, asked: list[object]) -> str:
+    """A topic of one partition, which was read a moment ago."""
+    topic = make_topic()
+    fill(kafka, topic, 1)
+    read(fetcher, TopicPartition(topic, 0))
+    assert asked == [(topic,)]
+    return topic
+
+
 def test_leaders_are_asked_for_once(
     kafka: KafkaServer, make_topic: TopicMaker, fetcher: RawFetcher, asked: list[object]
 ) -> None:
@@ -123,34 +133,28 @@ def test_an_answer_without_a_topic_ends_what_was_known_of_it(
 
 
 def test_a_partition_that_was_added_meanwhile(
-    kafka: KafkaServer, make_topic: TopicMaker, fetcher: RawFetcher, asked: list[object]
+    kafka: KafkaServer, known: str, fetcher: RawFetcher, asked: list[object]
 ) -> None:
     """What is remembered does not have it: that is no sign that it is missing."""
-    topic = make_topic()
-    fill(kafka, topic, 1)
-    read(fetcher, TopicPartition(topic, 0))
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-    admin.create_partitions([NewPartitions(topic, 2)])[topic].result(30)
-    soon(lambda: len(admin.list_topics(topic, timeout=10).topics[topic].partitions), lambda there: there == 2)
-    fill(kafka, topic, 2)
-    events = read(fetcher, TopicPartition(topic, 1))
+    admin.create_partitions([NewPartitions(known, 2)])[known].result(30)
+    soon(lambda: len(admin.list_topics(known, timeout=10).topics[known].partitions), lambda there: there == 2)
+    fill(kafka, known, 2)
+    events = read(fetcher, TopicPartition(known, 1))
     assert [event for event in events if isinstance(event, FetchFault)] == []
-    assert asked == [(topic,), (topic,)]
+    assert asked == [(known,), (known,)]
 
 
 def test_a_topic_that_was_made_anew_meanwhile(
-    kafka: KafkaServer, make_topic: TopicMaker, fetcher: RawFetcher, asked: list[object]
+    kafka: KafkaServer, make_topic: TopicMaker, known: str, fetcher: RawFetcher, asked: list[object]
 ) -> None:
     """What is remembered is of the deleted topic: the new one is found, and no fault is told."""
-    topic = make_topic()
-    fill(kafka, topic, 1)
-    read(fetcher, TopicPartition(topic, 0))
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-    admin.delete_topics([topic])[topic].result(30)
-    soon(lambda: admin.list_topics(timeout=10).topics, lambda there: topic not in there)
-    make_topic(topic)
-    fill(kafka, topic, 1)
-    [found] = ClusterAdmin({"bootstrap.servers": kafka.bootstrap}).topics([topic])
-    events = read(fetcher, TopicPartition(topic, 0), found.topic_id)
+    admin.delete_topics([known])[known].result(30)
+    soon(lambda: admin.list_topics(timeout=10).topics, lambda there: known not in there)
+    make_topic(known)
+    fill(kafka, known, 1)
+    [found] = ClusterAdmin({"bootstrap.servers": kafka.bootstrap}).topics([known])
+    events = read(fetcher, TopicPartition(known, 0), found.topic_id)
     assert [event for event in events if isinstance(event, FetchFault)] == []
-    assert asked == [(topic,), (topic,)]
+    assert asked == [(known,), (known,)]

@@ -96,10 +96,10 @@ class AtHead:
 
     Not every response that proves it gives an event: after one, responses within 20 µs for each assigned partition give
     none, as readers look at all partitions of an event. Each event has all partitions that are at head by then, so one
-    that is left out only delays the proof. `partitions` is the
-    same object as in the last event of this leader as long as nothing in it changed: a reader that has processed the
-    same object (`is`) need not iterate it again. A partition whose position is below its end is not included, even if
-    no record is left in between: see `Fetched.evidence`. The times are those of the response, see `Fetched`.
+    that is left out only delays the proof. `partitions` is the same object as in the last event of this leader as long
+    as nothing in it changed: a reader that has processed the same object (`is`) need not iterate it again. A partition
+    whose position is below its end is not included, even if no record is left in between: see `Fetched.evidence`. The
+    times are those of the response, see `Fetched`.
     """
 
     leader_id: int

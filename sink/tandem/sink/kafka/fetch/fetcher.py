@@ -134,8 +134,9 @@ class RawFetcher:
         """Stop reading `tp` and drop its waiting events. Does nothing if it is not assigned."""
         self._assignment.unassign(TopicPartition(*tp))
         if tp[0] not in self._assignment.by_topic:
-            self._forget_views(clock.now())
-            self._unread.setdefault(tp[0], clock.now())
+            now = clock.now()
+            self._forget_views(now)
+            self._unread.setdefault(tp[0], now)
 
     def seek(self, tp: tuple[str, int], offset: int, last_epoch: int = -1) -> None:
         """Read `tp` from `offset` on and drop its waiting events. Ends OUT_OF_RANGE and DIVERGED."""

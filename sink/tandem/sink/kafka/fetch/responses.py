@@ -19,7 +19,7 @@ from tandem.sink.kafka.wire.sessions import FetchPlan, PartitionRequest
 UNCLEAR = 1.0  # seconds without proof about a partition before it is requested outside the session
 _PROBED_AT_ONCE = 50
 _SHORTEST_PAUSE = 0.005
-_PROOF_REST = 20e-6  # seconds for each assigned partition; a proof takes a reader about 3 µs for each
+_PROOF_REST = 20e-6  # seconds for each assigned partition; a reader takes about 2 µs for each
 
 
 class ResponseReader:
