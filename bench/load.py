@@ -70,6 +70,8 @@ def fill(bootstrap: str, load: Load) -> float:
             "batch.size": 65536,
             "queue.buffering.max.messages": 200_000,
             "acks": "1",
+            # What is sent again after it was stored would be there twice.
+            "socket.timeout.ms": 280_000,
         }
     )
     began = time.perf_counter()

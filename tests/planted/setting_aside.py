@@ -84,6 +84,12 @@ MISTAKES: tuple[Mistake, ...] = (
         new="        return self.held\n",
     ),
     Mistake(
+        name="an object is copied on its way to the store",
+        file="sink/tandem/sink/store/encrypted_objects.py",
+        old="self._data.getvalue() if",
+        new="bytearray(self._data.getvalue()) if",
+    ),
+    Mistake(
         name="what was asked for and not used yet does not count",
         file="sink/tandem/sink/kafka/fetch/answer_shares.py",
         old="if one.in_flight or one.buffered)",

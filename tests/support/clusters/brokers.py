@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
-from tandem.controller.sandbox.kafka import KafkaServer
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from tandem.controller.sandbox.kafka import SANDBOX_SETTINGS, KafkaServer
 from tandem.controller.sandbox.ports import LOOPBACK, pick_ports
+
+_PROGRAM: Final = Path(__file__).with_name("BrokersInOneProcess.java")
+
+
+def _member_settings(first: KafkaServer, node: int, port: int) -> dict[str, str]:
+    """Return the settings of a broker without controller in the cluster of `first`."""
+    address = f"PLAINTEXT://{LOOPBACK}:{port}"
+    return {
+        "process.roles": "broker",
+        "node.id": str(node),
+        "controller.quorum.voters": f"1@{first.address('controller')}",
+        "listeners": address,
+        "advertised.listeners": address,
+    }
 
 
 class Member(KafkaServer):
@@ -16,17 +35,8 @@ class Member(KafkaServer):
 
     def __init__(self, folder: Path, first: KafkaServer, node: int) -> None:
         broker, unused = pick_ports(2)
-        address = f"PLAINTEXT://{LOOPBACK}:{broker}"
         super().__init__(
-            folder,
-            ports={"broker": broker, "controller": unused},
-            overrides={
-                "process.roles": "broker",
-                "node.id": str(node),
-                "controller.quorum.voters": f"1@{first.address('controller')}",
-                "listeners": address,
-                "advertised.listeners": address,
-            },
+            folder, ports={"broker": broker, "controller": unused}, overrides=_member_settings(first, node, broker)
         )
         self.first = first
 
@@ -46,6 +56,51 @@ class Member(KafkaServer):
                 check=True,
             )
         (self.folder / "formatted").write_text(f"{cluster_id}\n", encoding="ascii")
+
+
+class Members(KafkaServer):
+    """Brokers without controller in one process, which join the cluster of `first`.
+
+    A broker in a process of its own takes 130 MB and ten seconds of processor time, most of it to load its classes.
+    """
+
+    def __init__(self, folder: Path, first: KafkaServer, nodes: Sequence[int], overrides: Mapping[str, str]) -> None:
+        super().__init__(folder, overrides=overrides)
+        self.first = first
+        self.nodes = tuple(nodes)
+        self.port_names = tuple(f"broker{node}" for node in nodes)
+
+    def _settings_of(self, node: int) -> dict[str, str]:
+        return {
+            **SANDBOX_SETTINGS,
+            **_member_settings(self.first, node, self.ports[f"broker{node}"]),
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": str(self.folder / f"data{node}"),
+            **self.overrides,
+        }
+
+    def _file(self, node: int) -> Path:
+        return self.folder / f"broker{node}.properties"
+
+    def _prepare(self) -> None:
+        shutil.copy(self.first.folder / "log4j2.xml", self.folder)
+        for node in self.nodes:
+            lines = [f"{key}={value}" for key, value in self._settings_of(node).items()]
+            self._file(node).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    def _command(self) -> list[str]:
+        files = [str(self._file(node)) for node in self.nodes]
+        heap = ("-Xms512m", "-Xmx8g", "-Xss256k", "-XX:+UseParallelGC", "-XX:TieredStopAtLevel=1")
+        return [*self._java(*heap), str(_PROGRAM), str(self.first.cluster_id), *files]
+
+    def answers(self) -> bool:
+        """Return whether all of them are in the cluster."""
+        client = AdminClient({"bootstrap.servers": self.first.bootstrap, "log_level": 0})
+        try:
+            return {*self.nodes} <= {*client.list_topics(timeout=10).brokers}
+        except KafkaException:
+            return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ offsets). So chunks that were changed, left out, put elsewhere, cut off or taken
 
 from __future__ import annotations
 
+from io import BytesIO
 from typing import Final
 
 from cryptography.exceptions import InvalidTag
@@ -61,9 +62,9 @@ class Sealer:
         self._envelope = envelope
         self._cipher = AESGCM(data_key)
         self._extra = header + name.encode()
-        self._out = bytearray(envelope.stored_size(size))
-        self._out[: len(header)] = header
-        self._view = memoryview(self._out)
+        self._out = BytesIO(bytes(envelope.stored_size(size)))
+        self._view = self._out.getbuffer()
+        self._view[: len(header)] = header
         self._chunk = bytearray()
         self._index = 0
         self._left = size
@@ -86,12 +87,12 @@ class Sealer:
                 self._chunk += view[at : at + take]
             at += take
 
-    def finish(self) -> bytearray:
+    def finish(self) -> bytes:
         """Return the object, once all bytes were written. The sealer can't be used afterwards."""
         assert not self._left, "less than was announced"
         self._seal(self._chunk, last=True)
         self._view.release()
-        return self._out
+        return self._out.getvalue()  # without a copy
 
     def _seal(self, chunk: bytes | bytearray | memoryview, *, last: bool) -> None:
         at = self._envelope.size + self._index * (self._envelope.chunk_size + TAG_SIZE)
@@ -100,7 +101,7 @@ class Sealer:
         self._index += 1
 
 
-def seal(envelope: Envelope, data_key: bytes, data: bytes | bytearray | memoryview, *, name: str) -> bytearray:
+def seal(envelope: Envelope, data_key: bytes, data: bytes | bytearray | memoryview, *, name: str) -> bytes:
     """Return `data` sealed as the object `name`."""
     sealer = Sealer(envelope, data_key, name=name, size=len(data))
     sealer.write(data)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from io import BytesIO
 from typing import TypeAlias
 
 from tandem.backup_avro.chain.entries import Part, StoredObject, sha256_hex
@@ -39,8 +40,9 @@ class ObjectBytes:
 
     def __init__(self, seal: ObjectSeal | None, *, key: str, size: int) -> None:
         self.at = 0
-        # Allocated with its final size: a growing buffer would be copied again and again.
-        self._data = bytearray(0 if seal is not None else size)
+        # Allocated with its final size: a growing buffer would be copied again and again. It becomes bytes in the end
+        # without a copy, and the S3 client sends bytes as they are, while it signs and wraps a copy of a bytearray.
+        self._data = BytesIO(bytes(0 if seal is not None else size))
         self._sealer = None if seal is None else chunk_cipher.Sealer(seal.envelope, seal.data_key, name=key, size=size)
 
     def write(self, piece: bytes | bytearray) -> None:
@@ -48,16 +50,16 @@ class ObjectBytes:
         if self._sealer is not None:
             self._sealer.write(piece)
         else:
-            self._data[self.at : self.at + len(piece)] = piece
+            self._data.write(piece)
         self.at += len(piece)
 
-    def finish(self) -> bytearray:
+    def finish(self) -> bytes:
         """Return the bytes to store."""
-        return self._data if self._sealer is None else self._sealer.finish()
+        return self._data.getvalue() if self._sealer is None else self._sealer.finish()
 
 
 def stored_object(
-    data: bytearray, *, key: str, journal: bool, parts: tuple[Part, ...], seal: ObjectSeal | None
+    data: bytes, *, key: str, journal: bool, parts: tuple[Part, ...], seal: ObjectSeal | None
 ) -> StoredObject:
     """Return the chain's record of an object with these stored bytes; the parts of a journal get their hashes."""
     item = StoredObject(

@@ -47,7 +47,7 @@ class BuiltObject:
     """An object ready to be stored."""
 
     item: StoredObject
-    data: bytearray
+    data: bytes
 
 
 class _Lane:

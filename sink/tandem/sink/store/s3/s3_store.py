@@ -110,8 +110,7 @@ class S3Store:
     def put_if_absent(self, key: str, body: bytes | bytearray | memoryview) -> PutResult:
         """Create `key` unless it exists."""
         name = self._name(key)
-        # An object of the sink is a bytearray of tens of megabytes, and botocore takes it as it is.
-        chunk: bytes = body if isinstance(body, bytes | bytearray) else bytes(body)  # type: ignore[assignment]
+        chunk = bytes(body)  # without a copy if they are bytes; of anything else botocore would make several
 
         def put() -> PutResult:
             self._client.put_object(Bucket=self._bucket, Key=name, Body=chunk, IfNoneMatch="*", **self._encryption)
