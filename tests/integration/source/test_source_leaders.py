@@ -125,6 +125,9 @@ def test_leaders_move_and_logs_are_cut(cluster: list[KafkaServer]) -> None:
     assert spans[0][0] == 10
     assert all(one[1] == two[0] for one, two in itertools.pairwise(spans))
     fetcher.close()
+    third.start()
+    while 3 not in admin.list_topics(timeout=10).brokers:
+        time.sleep(0.2)
 
 
 def test_a_broker_that_stalls_keeps_no_other_waiting(cluster: list[KafkaServer]) -> None:

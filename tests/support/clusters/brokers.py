@@ -12,31 +12,28 @@ from typing import Final
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from tandem.controller.sandbox.kafka import SANDBOX_SETTINGS, KafkaServer
+from tandem.controller.sandbox.kafka import FORMATTED, KafkaServer
 from tandem.controller.sandbox.ports import LOOPBACK, pick_ports
 
 _PROGRAM: Final = Path(__file__).with_name("BrokersInOneProcess.java")
 
 
-def _member_settings(first: KafkaServer, node: int, port: int) -> dict[str, str]:
-    """Return the settings of a broker without controller in the cluster of `first`."""
-    address = f"PLAINTEXT://{LOOPBACK}:{port}"
-    return {
-        "process.roles": "broker",
-        "node.id": str(node),
-        "controller.quorum.voters": f"1@{first.address('controller')}",
-        "listeners": address,
-        "advertised.listeners": address,
-    }
-
-
 class Member(KafkaServer):
     """A broker without controller that joins the cluster of `first`."""
 
-    def __init__(self, folder: Path, first: KafkaServer, node: int) -> None:
-        broker, unused = pick_ports(2)
+    def __init__(self, folder: Path, first: KafkaServer, node: int, *, port: int | None = None) -> None:
+        broker = port or pick_ports(1)[0]
+        address = f"PLAINTEXT://{LOOPBACK}:{broker}"
         super().__init__(
-            folder, ports={"broker": broker, "controller": unused}, overrides=_member_settings(first, node, broker)
+            folder,
+            ports={"broker": broker, "controller": broker},  # it has no controller
+            overrides={
+                "process.roles": "broker",
+                "node.id": str(node),
+                "controller.quorum.voters": f"1@{first.address('controller')}",
+                "listeners": address,
+                "advertised.listeners": address,
+            },
         )
         self.first = first
 
@@ -55,7 +52,7 @@ class Member(KafkaServer):
                 stderr=output,
                 check=True,
             )
-        (self.folder / "formatted").write_text(f"{cluster_id}\n", encoding="ascii")
+        (self.folder / FORMATTED).write_text(f"{cluster_id}\n", encoding="ascii")
 
 
 class Members(KafkaServer):
@@ -70,27 +67,17 @@ class Members(KafkaServer):
         self.nodes = tuple(nodes)
         self.port_names = tuple(f"broker{node}" for node in nodes)
 
-    def _settings_of(self, node: int) -> dict[str, str]:
-        return {
-            **SANDBOX_SETTINGS,
-            **_member_settings(self.first, node, self.ports[f"broker{node}"]),
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-            "controller.listener.names": "CONTROLLER",
-            "log.dirs": str(self.folder / f"data{node}"),
-            **self.overrides,
-        }
-
-    def _file(self, node: int) -> Path:
-        return self.folder / f"broker{node}.properties"
-
     def _prepare(self) -> None:
         shutil.copy(self.first.folder / "log4j2.xml", self.folder)
-        for node in self.nodes:
-            lines = [f"{key}={value}" for key, value in self._settings_of(node).items()]
-            self._file(node).write_text("\n".join(lines) + "\n", encoding="utf-8")
+        for node, (name, port) in zip(self.nodes, self.ports.items(), strict=True):
+            member = Member(self.folder / name, self.first, node, port=port)
+            member.overrides |= {**self.overrides, "log.dirs": str(member.data)}
+            member.folder.mkdir(exist_ok=True)
+            (member.folder / FORMATTED).touch()  # the program formats what is not formatted
+            member._prepare()
 
     def _command(self) -> list[str]:
-        files = [str(self._file(node)) for node in self.nodes]
+        files = [f"{name}/server.properties" for name in self.port_names]
         heap = ("-Xms512m", "-Xmx8g", "-Xss256k", "-XX:+UseParallelGC", "-XX:TieredStopAtLevel=1")
         return [*self._java(*heap), str(_PROGRAM), str(self.first.cluster_id), *files]
 

@@ -110,7 +110,7 @@ class S3Store:
     def put_if_absent(self, key: str, body: bytes | bytearray | memoryview) -> PutResult:
         """Create `key` unless it exists."""
         name = self._name(key)
-        chunk = bytes(body)  # without a copy if they are bytes; of anything else botocore would make several
+        chunk = bytes(body)  # bytes are not copied; of anything else botocore would keep a copy of its own
 
         def put() -> PutResult:
             self._client.put_object(Bucket=self._bucket, Key=name, Body=chunk, IfNoneMatch="*", **self._encryption)
