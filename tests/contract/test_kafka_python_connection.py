@@ -50,6 +50,8 @@ def test_the_manager() -> None:
     assert "_build_transport(node" in inspect.getsource(KafkaConnectionManager._connect)
     assert "self.maybe_raise_auth_failure(node_id)" in inspect.getsource(KafkaConnectionManager.get_connection)
     assert "self._connect(node, conn" in inspect.getsource(KafkaConnectionManager.get_connection)
+    assert parameters(KafkaConnectionManager.wait_for) == ["self", "future", "timeout_ms"]
+    assert {"least_loaded_node", "least_used_connections"} <= set(dir(KafkaConnectionManager))
     assert {"connection_delay", "call_soon", "close", "bootstrapped"} <= set(dir(KafkaConnectionManager))
     net, manager = open_connections({"bootstrap_servers": ["127.0.0.1:1"]}, servers="127.0.0.1:1")
     assert [(node.node_id, node.port) for node in manager.cluster.bootstrap_brokers()] == [("bootstrap-0", 1)]

@@ -155,4 +155,16 @@ MISTAKES: tuple[Mistake, ...] = (
         old="believed or time.monotonic() + _UNKNOWN_S",
         new="believed or time.monotonic()",
     ),
+    Mistake(
+        name="a broker that hangs is waited for alone",
+        file="sink/tandem/sink/kafka/wire/connections.py",
+        old="            if node is None:\n                break\n            try:\n",
+        new="            if asked:\n                break\n            try:\n",
+    ),
+    Mistake(
+        name="one leader that hangs takes the answers of the others",
+        file="sink/tandem/sink/kafka/lookup/log_ends.py",
+        old="            if not future.is_done:\n                problems",
+        new="            if False:\n                problems",
+    ),
 )

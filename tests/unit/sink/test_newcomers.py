@@ -81,14 +81,12 @@ def test_one_topic_that_may_not_be_read_holds_up_no_other(question: str, monkeyp
     async def refresh(topics: Sequence[str]) -> None:
         brokers.views.update(dict.fromkeys(topics, brokers.view))
 
-    async def ends(node: int, asks: Sequence[Any]) -> list[tuple[TopicPartition, int, int, int]]:
-        assert node == 1
-        return [(tp, denied_code if tp == refused else ErrorCode.NONE, 3, 100) for tp, *_ in asks]
-
     brokers.refresh = refresh  # type: ignore[method-assign]  # the answers of this test
     missing: dict[TopicPartition, str] = {}
     if question == "epochs":
-        brokers.epoch_ends = ends  # type: ignore[method-assign]  # as above
+        monkeypatch.setattr(requests, "epoch_ends", lambda response: response)
+        ends = Answer([(T0, ErrorCode.NONE, 3, 100), (refused, denied_code, 3, 100)])
+        brokers._manager.send = lambda *_, **__: ends
         found: Any = asyncio.run(brokers.epoch_ends_of({T0: 3, refused: 3}, clock.now() + 30, missing))
     else:
         monkeypatch.setattr(requests, "listed_offsets", lambda response: response)
@@ -106,7 +104,7 @@ def test_who_needs_all_waits_for_all() -> None:
         asyncio.run(Brokers(2, leaderless=[1]).offsets(parts(2), requests.LATEST, clock.now() + 0.05))
 
 
-def test_where_an_epoch_ends_is_not_waited_for_either() -> None:
+def test_where_an_epoch_ends_is_not_waited_for_either(monkeypatch: pytest.MonkeyPatch) -> None:
     """A leader that goes between the two questions leaves its partition out."""
     brokers = Brokers(2)
 
@@ -114,12 +112,9 @@ def test_where_an_epoch_ends_is_not_waited_for_either() -> None:
         brokers.view.partitions[1] = (-1, 5)
         return [(tp, 100, 3) for tp in parts(2)]
 
-    async def ends(node: int, asks: Sequence[Any]) -> list[tuple[TopicPartition, int, int, int]]:
-        assert node == 1
-        return [(tp, ErrorCode.NONE, 3, 100) for tp, _, _ in asks]
-
+    monkeypatch.setattr(requests, "epoch_ends", lambda response: response)
+    brokers._manager.send = lambda *_, **__: Answer([(T0, ErrorCode.NONE, 3, 100)])
     brokers._listed = listed  # type: ignore[method-assign,assignment]  # the answers of this test
-    brokers.epoch_ends = ends  # type: ignore[method-assign]  # as above
     missing: dict[TopicPartition, str] = {}
     assert set(asyncio.run(brokers.ends(parts(2), clock.now() + 30, missing))) <= {T0}
     assert missing[T1] == "no leader"

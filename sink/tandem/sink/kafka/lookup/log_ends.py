@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -56,7 +57,7 @@ class LogLookups:
 
     async def refresh(self, topics: Sequence[str]) -> None:
         """Request the metadata of these topics and apply the response. Raises kafka-python's exceptions."""
-        response = await self._manager.send(requests.metadata_request(topics))
+        response = await self._manager.ask_any(functools.partial(requests.metadata_request, topics))
         views = requests.topic_views(response)
         self._manager.cluster.update_metadata(response)  # where brokers are
         for view in views:
@@ -180,14 +181,9 @@ class LogLookups:
                 leader = self._leader(tp, why, missing, final=tries >= _UNKNOWN_TRIES)
                 if leader is not None:
                     by_node[leader[0]].append((tp, leader[1], epochs[tp]))
-            for node, asks in by_node.items():
-                try:
-                    answers = await self.epoch_ends(node, asks)
-                except kafka_errors.KafkaError as error:
-                    self._note(error, node)
-                    why.update((tp, self._problem) for tp, _, _ in asks)
-                    continue
-                for tp, code, epoch, end in answers:
+            patience = deadline if missing is None else min(deadline, clock.now() + _SILENT)
+            for response in await self._ask_each(by_node, requests.epoch_ends_request, why, patience):
+                for tp, code, epoch, end in requests.epoch_ends(response):
                     if not code:
                         found[tp] = (epoch, end)
                     elif ErrorCode.of(code).meaning is ErrorMeaning.DENIED:
@@ -198,7 +194,7 @@ class LogLookups:
 
     async def named_records(self, tps: Sequence[TopicPartition], deadline: float) -> dict[TopicPartition, int]:
         """Return the offset of the record that each leader's index names, see `RawFetcher.named_records`."""
-        del deadline
+        patience = min(deadline, clock.now() + _SILENT)
         found: dict[TopicPartition, int] = {}
         await self._try_refresh({tp.topic for tp in tps})
         for timestamp in (requests.MAX_TIMESTAMP, requests.ANY_TIMESTAMP):
@@ -207,13 +203,8 @@ class LogLookups:
                 leader = self._leader(tp, {}, {}, final=False)
                 if leader is not None and tp not in found:
                     by_node[leader[0]].append((tp, leader[1]))
-            for node, asks in by_node.items():
-                request = requests.list_offsets_request(asks, timestamp=timestamp, read_committed=self._read_committed)
-                try:
-                    response = await self._manager.send(request, node_id=node)
-                except kafka_errors.KafkaError as error:
-                    self._note(error, node)
-                    continue
+            make = self._list_offsets(timestamp)
+            for response in await self._ask_each(by_node, make, {}, patience):
                 if timestamp != requests.MAX_TIMESTAMP or requests.knows_max_timestamp(response):
                     found.update(_named(response, last_try=timestamp == requests.ANY_TIMESTAMP))
         return found
@@ -288,29 +279,8 @@ class LogLookups:
         missing: dict[TopicPartition, str] | None,
         patience: float,
     ) -> list[tuple[TopicPartition, int, int]]:
-        futures = []
-        for node, asks in by_node.items():
-            request = requests.list_offsets_request(asks, timestamp=timestamp, read_committed=self._read_committed)
-            try:
-                futures.append((self._manager.send(request, node_id=node), node, asks))
-            except kafka_errors.KafkaError as error:
-                self._note(error, node)
-                why.update((tp, self._problem) for tp, _ in asks)
         found = []
-        # All are awaited together, so that a broker that hangs does not discard the answers of the others.
-        while clock.now() < patience and not all(future.is_done for future, _, _ in futures):
-            await self._net.sleep(_LOOK)
-        for future, node, asks in futures:
-            if not future.is_done:
-                self._problem = f"broker {node} does not answer"
-                why.update((tp, self._problem) for tp, _ in asks)
-                continue
-            try:
-                response = await future
-            except kafka_errors.KafkaError as error:
-                self._note(error, node)
-                why.update((tp, self._problem) for tp, _ in asks)
-                continue
+        for response in await self._ask_each(by_node, self._list_offsets(timestamp), why, patience):
             for tp, code, offset, epoch in requests.listed_offsets(response):
                 if not code and offset >= 0:
                     found.append((tp, offset, epoch))
@@ -319,6 +289,44 @@ class LogLookups:
                 else:
                     self._no_answer(tp, name_of(code), why)
         return found
+
+    def _list_offsets(self, timestamp: int) -> Callable[[Any], Any]:
+        return functools.partial(
+            requests.list_offsets_request, timestamp=timestamp, read_committed=self._read_committed
+        )
+
+    async def _ask_each(
+        self,
+        by_node: Mapping[int, Sequence[tuple[Any, ...]]],
+        make: Callable[[Any], Any],
+        why: dict[TopicPartition, str],
+        patience: float,
+    ) -> list[Any]:
+        """Send each broker the request for its items and return the responses that came until `patience`.
+
+        The partitions (the first of an item's values) of brokers without a response get the reason in `why`.
+        """
+        futures = {}
+        responses = []
+        problems = dict.fromkeys(by_node, "")
+        for node, asks in by_node.items():
+            try:
+                futures[node] = self._manager.send(make(asks), node_id=node)
+            except kafka_errors.KafkaError as error:
+                problems[node] = self._note(error, node)
+        # All are awaited together, so that a broker that hangs does not discard the answers of the others.
+        while clock.now() < patience and not all(future.is_done for future in futures.values()):
+            await self._net.sleep(_LOOK)
+        for node, future in futures.items():
+            if not future.is_done:
+                problems[node] = self._problem = f"broker {node} does not answer"
+                continue
+            try:
+                responses.append(await future)
+            except kafka_errors.KafkaError as error:
+                problems[node] = self._note(error, node)
+        why.update((ask[0], problem) for node, problem in problems.items() if problem for ask in by_node[node])
+        return responses
 
     async def epoch_ends(
         self, node: int, asks: Sequence[tuple[TopicPartition, int, int]]
@@ -409,13 +417,14 @@ class LogLookups:
             raise self.timed_out()
         await self._net.sleep(_PAUSE)
 
-    def _note(self, error: BaseException, node: int | None = None) -> None:
-        """Record the error of `node` (None: of any broker) for messages. Raises if all brokers refuse the login."""
+    def _note(self, error: BaseException, node: int | None = None) -> str:
+        """Record the error of `node` (None: of any broker) and return its text. Raises if all refuse the login."""
         refused = self._manager.refused_by_all()
         if refused is not None:
             raise refused from None
         refusal = self._manager.refusal(node)
         self._problem = refusal or str(error) or type(error).__name__
+        return self._problem
 
 
 def _named(response: Any, *, last_try: bool) -> Iterator[tuple[TopicPartition, int]]:  # noqa: ANN401

@@ -6,7 +6,7 @@ decoder. Frames are `size (int32) + body` (Kafka protocol guide, "Protocol Primi
 
 Inner parts of kafka-python that are used, checked by tests/contract/test_kafka_python_connection.py:
 `KafkaConnectionManager` (`_build_transport`, `_connect`, `bootstrapped`, `config`, `cluster`, `get_connection`, which
-calls `maybe_raise_auth_failure` first),
+calls `maybe_raise_auth_failure` first, `least_loaded_node`, `connection_delay`, `wait_for`), `Future`,
 `KafkaTCPTransport` and `KafkaSSLTransport` (`_read_from_sock`, `write`, `abort`, `_sock`, `_net`, `_read`, `_closed`,
 `_writing`, `_write_buffer`, `_protocol`, `last_read`, `last_write`), `KafkaConnection` (`init_future`, `parser`,
 `data_received`), `KafkaProtocol` (`receive_bytes`, `_process_response`, `_validate_frame_size`, `in_flight_requests`),
@@ -16,12 +16,15 @@ the decoder that `FetchResponse._struct` generates for a version.
 from __future__ import annotations
 
 import functools
+import random
 import ssl
 import struct
 import time
+from collections.abc import Callable
 from typing import Any
 
 import kafka.errors as kafka_errors
+from kafka.future import Future
 from kafka.net.inet import create_connection
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.sasl.oauth import AbstractTokenProvider
@@ -44,6 +47,8 @@ _MOST_KEPT = 4
 _QUIET = 64
 """Number of small frames in a row (half a minute of an idle tail) after which buffers of large frames are freed."""
 _BOOTSTRAP_TRIES = 3
+_PATIENCE = 2.0
+"""Seconds after which another broker is asked beside one that has not answered."""
 _AGAIN = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
@@ -354,6 +359,45 @@ class Connections(_ReportingConnections):
 
     def maybe_raise_auth_failure(self, node_id: int | str) -> None:
         """Raise nothing: else kafka-python would never try a broker again that has refused the credentials."""
+
+    async def ask_any(self, make: Callable[[], Any]) -> Any:  # noqa: ANN401 - kafka-python has no types
+        """Send `make()`, a request that any broker can answer, and return the first response.
+
+        A broker that hangs keeps its connections: it would be waited for until the request times out. So another one is
+        asked, too, after a while. Raises kafka-python's exception when all that were asked have failed.
+        """
+        first = Future()
+        asked: list[int | str | None] = []
+        failed: list[BaseException] = []
+
+        def succeeded(response: object) -> None:
+            if not first.is_done:
+                first.success(response)
+
+        def did_not(error: BaseException) -> None:
+            failed.append(error)
+            if len(failed) == len(asked) and not first.is_done:
+                first.failure(error)
+
+        node = self.least_loaded_node()
+        while not first.is_done:
+            asked.append(node)
+            self.send(make(), node_id=node).add_callback(succeeded).add_errback(did_not)
+            node = self._not_asked(asked)
+            if node is None:
+                break
+            try:
+                return await self.wait_for(first, _PATIENCE * 1000)
+            except kafka_errors.KafkaTimeoutError:
+                continue  # unless it is the request's own time that is over
+        return await first
+
+    def _not_asked(self, asked: list[int | str | None]) -> int | str | None:
+        """Return a broker that can be asked besides these, if possible one that is connected."""
+        nodes: list[int | str] = [broker.node_id for broker in self.cluster.brokers()]
+        left = [node for node in nodes if node not in asked and self.connection_delay(node) <= 0]
+        connected = {connection.node_id for connection in self.least_used_connections()}
+        return random.choice([node for node in left if node in connected] or left or [None])  # noqa: S311 - no secret
 
     def refused_by_all(self) -> ClusterAuthenticationError | None:
         """Return the refusal if all brokers refuse the login, which only a person can fix; else None.

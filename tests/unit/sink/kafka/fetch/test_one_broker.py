@@ -13,6 +13,8 @@ from typing import Any
 import kafka.errors as kafka_errors
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from kafka.future import Future as KafkaFuture
+from kafka.protocol.consumer import OffsetForLeaderEpochRequest
 from support.clusters.admin_futures import answered
 
 from tandem.sink.kafka.cluster import admin as cluster
@@ -302,16 +304,11 @@ class Three(LogLookups):
         self.views["t"] = self.view
 
     def _send(self, request: object, node_id: int) -> Answer:
-        del request
         if node_id == 3:
             self.connections.fail(3, self.error)
             return Answer(kafka_errors.NodeNotReadyError(3))  # as between two tries
-        return Answer([(_T[node_id - 1], ErrorCode.NONE, 100, -1)])
-
-    async def epoch_ends(self, node: int, asks: Sequence[Any]) -> list[tuple[TopicPartition, int, int, int]]:
-        if node == 3:
-            raise self.error
-        return [(tp, ErrorCode.NONE, 3, 100) for tp, *_ in asks]
+        of_epochs = isinstance(request, OffsetForLeaderEpochRequest)
+        return Answer([(_T[node_id - 1], ErrorCode.NONE, *((3, 100) if of_epochs else (100, -1)))])
 
 
 @pytest.mark.parametrize("error", [expired(), refused()])
@@ -320,6 +317,7 @@ def test_partitions_of_a_broker_that_refuses_are_missing(
 ) -> None:
     """As those without a leader are. Who needs all of them tries again; nobody is told that all brokers refuse."""
     monkeypatch.setattr(requests, "listed_offsets", lambda response: response)
+    monkeypatch.setattr(requests, "epoch_ends", lambda response: response)
     lookups = Three(manager, error)
     found, missing = asyncio.run(lookups.bounds(_T, clock.now() + 30))
     assert found.keys() == set(_T[:2])
@@ -334,6 +332,30 @@ def test_partitions_of_a_broker_that_refuses_are_missing(
         manager.fail(node, error)
     with pytest.raises(ClusterAuthenticationError):
         asyncio.run(lookups.bounds(_T, clock.now() + 30))
+
+
+@pytest.mark.parametrize("question", ["starts", "epochs", "names"])
+def test_one_broker_that_hangs_takes_no_answer_of_the_others(
+    manager: Bootstrapped, question: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is waited for, but not for ever, and its partitions are named."""
+    monkeypatch.setattr("tandem.sink.kafka.lookup.log_ends._SILENT", 0.05)
+    lookups = Three(manager, down())
+    send = manager.send
+    manager.send = lambda request, node_id: KafkaFuture() if node_id == 3 else send(request, node_id=node_id)
+    for reading in ("listed_offsets", "epoch_ends"):
+        monkeypatch.setattr(requests, reading, lambda response: response)
+    monkeypatch.setattr(requests, "knows_max_timestamp", lambda _: True)
+    missing: dict[TopicPartition, str] = {}
+    if question == "starts":
+        found: Any = asyncio.run(lookups.offsets(_T, requests.EARLIEST, clock.now() + 30, missing))
+    elif question == "epochs":
+        found = asyncio.run(lookups.epoch_ends_of(dict.fromkeys(_T, 3), clock.now() + 30, missing))
+    else:
+        found = asyncio.run(lookups.named_records(_T, clock.now() + 30))
+        missing = {_T[2]: "broker 3 does not answer"}
+    assert found.keys() == set(_T[:2])
+    assert missing == {_T[2]: "broker 3 does not answer"}
 
 
 # --- the admin view ---------------------------------------------------------------------------------------------------
