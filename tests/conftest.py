@@ -37,7 +37,7 @@ from tandem.controller.cli.output.output import OutputFormat
 from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.controller.sandbox.s3 import S3Server
 from tandem.controller.sandbox.sigv4 import S3Key
-from tandem.sink.process import log
+from tandem.sink.process import safe_text
 from tandem.sink.process.rates import RatedLog
 
 # A shared machine is slow at times; a deadline for one example finds nothing but that.
@@ -82,7 +82,7 @@ def _lines_are_not_left_out() -> None:
 @pytest.fixture(autouse=True)
 def _secrets_are_of_one_test(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget the secrets that a test registers: a password "null" would mask that word in all messages after it."""
-    monkeypatch.setattr(log._Process, "secrets", log.secrets())
+    monkeypatch.setattr(safe_text._Registered, "secrets", safe_text.secrets())
 
 
 @pytest.fixture(autouse=True)

@@ -39,7 +39,7 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="a secret that a worker reads is not hidden in its log",
         file="sink/tandem/sink/process/sourced_secret.py",
-        old="    log.register_secrets([value])\n    return SourcedSecret(",
+        old="    safe_text.register_secrets([value])\n    return SourcedSecret(",
         new="    return SourcedSecret(",
     ),
     Mistake(

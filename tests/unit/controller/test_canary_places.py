@@ -21,11 +21,12 @@ from support.pages.canaries import Place, appearances, canary, filled, places, u
 
 from tandem.backup_avro.errors import TandemError
 from tandem.controller.cli.main import run
+from tandem.controller.cli.output import output
 from tandem.controller.config import load
 from tandem.controller.config.derived_settings import store_settings
 from tandem.controller.config.sources import KAFKA, ValueShape, keys, variable
 from tandem.controller.instance.wiring import workers_of
-from tandem.sink.process import log
+from tandem.sink.process import log, safe_text
 from tandem.spark_jobs.reading.object_reader import StoreAddress
 
 CHART_SCHEMA = Path(__file__).parents[3] / "helm" / "tandem" / "values.schema.json"
@@ -98,7 +99,7 @@ def test_no_command_shows_it(
         if words[:2] == ["config", "show"]:
             assert (code == 2) is place.refused, captured.err
             if place.make is not canary:
-                assert secret not in log.redact(f"a later line with {secret}")
+                assert secret not in safe_text.redact(f"a later line with {secret}")
         log.reset()
 
 
@@ -131,8 +132,8 @@ def test_the_lines_of_a_key_are_hidden_one_by_one(capsys: pytest.CaptureFixture[
     """A parser may repeat the line on which it gave up."""
     lines = [canary("line one"), canary("line two")]
     key = "\n".join(["-----BEGIN PRIVATE KEY-----", *lines, "-----END PRIVATE KEY-----"])
-    log.register_secrets([key])
-    assert log.redact(f"bad line {lines[1]}, after -----BEGIN PRIVATE KEY-----").startswith(
+    safe_text.register_secrets([key])
+    assert safe_text.redact(f"bad line {lines[1]}, after -----BEGIN PRIVATE KEY-----").startswith(
         "bad line ********, after -"
     )
     assert capsys.readouterr().out == ""
@@ -206,7 +207,7 @@ def test_a_planted_leak_is_found(
         raise RuntimeError(f"the vendor says {SECRET}")
 
     monkeypatch.setattr("tandem.controller.status.outside_view.store_for_looking", crash)
-    monkeypatch.setattr(log, "redact", lambda text: text)
+    monkeypatch.setattr(output, "redact", lambda text: text)
     assert run(["status", "-c", str(path)]) == 1
     assert appearances(capfd.readouterr().err, {"it": SECRET})
 
@@ -229,7 +230,7 @@ def test_what_a_target_is_given_stays_hidden(tmp_path: Path, capfd: pytest.Captu
         assert appearances("".join(traceback.format_exception(caught.value)), {"it": secret}) == []
     path.write_text(yaml.safe_dump({"bootstrap.servers": "h:1", "sasl.password": secret}))
     assert target_properties(None, None, path)["sasl.password"] == secret
-    assert re.fullmatch(r"is \*+", log.redact(f"is {secret}"))
+    assert re.fullmatch(r"is \*+", safe_text.redact(f"is {secret}"))
     assert capfd.readouterr().out == ""
 
 

@@ -28,7 +28,7 @@ from tandem.controller.cli.options.help_sections import SectionedGroup
 from tandem.controller.cli.options.invocation import ConfigOption, Invocation, SetOption
 from tandem.controller.cli.output import output
 from tandem.controller.process.timed_call import left_behind
-from tandem.sink.process import log
+from tandem.sink.process import safe_text
 from tandem.sink.process.environment_secrets import hidden_of_environment
 from tandem.sink.process.resource_limits import ResourceShortage, resource_shortage
 
@@ -105,14 +105,16 @@ _COMPLETION_PARAMETERS: Final = frozenset({"install_completion", "show_completio
 class _Deferred(typer.core.TyperCommand):
     """Placeholder of a command in help and suggestions; it imports the command's module when the command is called."""
 
-    def __init__(self, *, name: str, summary: str, module: str) -> None:
+    def __init__(self, *, name: str, summary: str, module: str, debug: bool) -> None:
         super().__init__(name=name, help=summary, rich_markup_mode=None)
         self.module = module
+        self.debug = debug
 
     def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:  # noqa: ANN401 - typer hides click's types
         """Return the context of the real command."""
         if self.name != _STAYS:
             collect_rarely()
+        _configure_log(debug=self.debug)
         command = typer.main.get_command(importlib.import_module(self.module).app)
         _make_plain(command)
         command.name = self.name
@@ -215,12 +217,12 @@ def _is_there(module: str) -> bool:
     return False
 
 
-def _command(package: str) -> Any:  # noqa: ANN401 - typer hides click's types
+def _command(package: str, *, debug: bool) -> Any:  # noqa: ANN401 - typer hides click's types
     command: Any = typer.main.get_command(app)  # a group, because it has a callback
     for name, summary in COMMANDS.items():
         module = module_of(name, package=package)
         if _is_there(module):
-            command.add_command(_Deferred(name=name, summary=summary, module=module))
+            command.add_command(_Deferred(name=name, summary=summary, module=module, debug=debug))
     return command
 
 
@@ -247,15 +249,9 @@ def run(arguments: Sequence[str], *, package: str = "tandem.controller.cli") -> 
     """
     debug = os.environ.get("TANDEM_DEBUG", "") not in {"", "0"} or _asks_for_debug(arguments)
     failed: str | None = None
-    log.configure(level="warning", fmt="auto")
-    log.register_secrets(hidden_of_environment(os.environ))
-    log.quiet_kafka_client("debug" if debug else "warning")
-    # The store's client logs each retry at a lower level; the final error has the result.
-    logging.getLogger("stamina").setLevel(logging.ERROR)
-    # Py4J logs a stack trace to the root logger on Ctrl-C, which tells the user nothing.
-    logging.getLogger().addFilter(_is_no_interrupt)
+    safe_text.register_secrets(hidden_of_environment(os.environ))
     try:
-        code = _carried_out(arguments, package)
+        code = _carried_out(arguments, package, debug=debug)
         sys.stdout.flush()
     except TandemError as error:
         failed = str(error.args[0]) if error.args else type(error).__name__
@@ -284,16 +280,28 @@ def run(arguments: Sequence[str], *, package: str = "tandem.controller.cli") -> 
     return code if isinstance(code, int) else ExitCode.OK
 
 
-def _carried_out(arguments: Sequence[str], package: str) -> Any:  # noqa: ANN401 - whatever the command returns
+def _carried_out(arguments: Sequence[str], package: str, *, debug: bool) -> Any:  # noqa: ANN401 - whatever the command returns
     """Run the command. Raises ConfigError if it needs the extra [spark], which is not installed."""
     try:
-        return _command(package).main(list(arguments), prog_name="tandem", standalone_mode=False)
+        return _command(package, debug=debug).main(list(arguments), prog_name="tandem", standalone_mode=False)
     except ModuleNotFoundError as error:
         from tandem.spark_jobs.spark.session import missing_extra  # noqa: PLC0415 - only then
 
         if (missing := missing_extra(error)) is None:
             raise
         raise missing from error
+
+
+def _configure_log(*, debug: bool) -> None:
+    """Configure the log of a command. Its libraries take twice the time that all of `tandem --help` takes."""
+    from tandem.sink.process import log  # noqa: PLC0415 - as above
+
+    log.configure(level="warning", fmt="auto")
+    log.quiet_kafka_client("debug" if debug else "warning")
+    # The store's client logs each retry at a lower level; the final error has the result.
+    logging.getLogger("stamina").setLevel(logging.ERROR)
+    # Py4J logs a stack trace to the root logger on Ctrl-C, which tells the user nothing.
+    logging.getLogger().addFilter(_is_no_interrupt)
 
 
 def _is_no_interrupt(record: logging.LogRecord) -> bool:

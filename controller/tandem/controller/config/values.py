@@ -16,8 +16,7 @@ from pydantic import (
 
 from tandem.backup_avro.chain.signatures import parse_public
 from tandem.backup_avro.errors import ConfigError
-
-MASK: Final = "********"
+from tandem.sink.process.safe_text import MASK
 
 _UNITS: Final = {
     "ms": timedelta(milliseconds=1),

@@ -47,8 +47,8 @@ from tandem.sink.kafka.cluster import admin_errors
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.kafka.errors.cluster_errors import TopicExistsError
 from tandem.sink.kafka.errors.error_codes import ErrorCode, ErrorMeaning
-from tandem.sink.process.log import redact
 from tandem.sink.process.rates import RatedLog, TokenBucket
+from tandem.sink.process.safe_text import redact
 
 _LOG = structlog.get_logger()
 _RATED = RatedLog(_LOG)

@@ -16,7 +16,7 @@ from tandem.controller.http.host_names import HostNames
 from tandem.controller.http.server import HttpAnswer, HttpHandler, HttpServer
 from tandem.controller.status.instance_state import InstanceState, instance_state
 from tandem.controller.status.instance_view import InstanceView
-from tandem.sink.process.log import redact
+from tandem.sink.process.safe_text import redact
 
 _ALIVE_WITHIN_S = 60.0
 

@@ -13,7 +13,7 @@ from tandem.controller.config.derived_settings import store_settings
 from tandem.controller.process import memory_allocator
 from tandem.sink.kafka.auth.client_config import Value
 from tandem.sink.pipeline import PipelinePolicy
-from tandem.sink.process import log
+from tandem.sink.process import log, safe_text
 from tandem.sink.read.scan.worker_processes import WorkerSettings
 from tandem.sink.write.merge_plan import MergeRules
 
@@ -61,7 +61,7 @@ def workers_of(config: Config, props: Mapping[str, Value]) -> WorkerSettings:
             {"pair": config.pair, "instance": config.require_instance()},
             level=config.log.level,
             fmt=config.log.format,
-            secrets=log.secrets(),
+            secrets=safe_text.secrets(),
         ),
         batch_limit=config.memory.largest_batch,
     )
@@ -74,7 +74,7 @@ def _plain(value: _Value) -> _Value | str:
 
 def _prepare_worker(lines: Mapping[str, object], *, level: str, fmt: log.Format, secrets: tuple[str, ...]) -> None:
     memory_allocator.set_up()
-    log.register_secrets(secrets)
+    safe_text.register_secrets(secrets)
     log.configure_instance(level=level, fmt=fmt)
     log.bind(**lines)
 

@@ -25,7 +25,7 @@ from tandem.controller.watch.guarded_cluster import as_guarded
 from tandem.controller.watch.store_watch import StoreView
 from tandem.sink.kafka.cluster.guarded_topics import GuardedTopics
 from tandem.sink.pipeline_report import PipelineReport
-from tandem.sink.process import log
+from tandem.sink.process import safe_text
 from tandem.sink.process.resource_limits import resource_shortage
 from tandem.sink.store.chain.chain_writer import Identity
 from tandem.sink.write.confirm import CoverLostError
@@ -180,7 +180,7 @@ def error_text(error: Exception | None) -> str | None:
         return None
     lacking = resource_shortage(error)
     why = str(error) if lacking is None else f"{lacking.message}: {lacking.remedy}"
-    return log.redact(" ".join(why.split()))
+    return safe_text.redact(" ".join(why.split()))
 
 
 def stored_view(known: InstanceView) -> PairView | None:

@@ -22,7 +22,7 @@ from tandem.backup_avro.record.envelope import CHUNK_SIZE, DATA_KEY_SIZE, Envelo
 from tandem.sink.encryption import key_text
 from tandem.sink.encryption.encryption_settings import UNENCRYPTED, KeySettings
 from tandem.sink.encryption.errors import MissingKeyError, PlainObjectError
-from tandem.sink.process import log
+from tandem.sink.process import safe_text
 
 _LONGEST_FILE: Final = 4096
 _MAKE_ONE: Final = "it must hold 32 random bytes in base64 or hex: `openssl rand -base64 32` makes them"
@@ -61,7 +61,7 @@ class LocalKey:
     @classmethod
     def of(cls, text: str, place: str) -> LocalKey:
         """Return the key in `text`. Raises ConfigError that names `place` and shows no part of the text."""
-        log.register_secrets([text.strip()])
+        safe_text.register_secrets([text.strip()])
         key = key_text.parse(text)
         if key is None:
             raise ConfigError(f"{place} holds no key", code="TDM-N002", remedy=_MAKE_ONE)

@@ -1,7 +1,7 @@
 """Logs one line per event on stderr, as JSON or for a terminal; vendors' stdlib logs get the same form.
 
-Secrets are masked twice: by the name of a key, and by value, for every secret registered before. The state is that of
-the process: the secrets to hide, and the fields of every line (pair, instance, incarnation).
+Secrets are masked twice: by the name of a key, and by value, for every secret registered before (`safe_text`). The
+state is that of the process: the fields of every line (pair, instance, incarnation), and what was configured.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 import textwrap
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import Enum
@@ -25,12 +25,12 @@ import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from tandem.backup_avro.errors import TandemError
-from tandem.sink.process.secret_forms import forms_of
+from tandem.sink.process import safe_text, stderr_lines
+from tandem.sink.process.safe_text import MASK, printable, redact
 
 if TYPE_CHECKING:
     import stamina
 
-MASK: Final = "********"
 _OURS: Final = ("tandem",)
 _THEIRS: Final = ("kafka", "stamina")  # whose levels are set here
 _SECRET_KEY: Final = re.compile(
@@ -38,8 +38,6 @@ _SECRET_KEY: Final = re.compile(
     r"authorization|credential|cookie",
     re.IGNORECASE,
 )
-_SHORTEST_SECRET: Final = 4  # hiding shorter ones by value would garble everything else
-_SHORTEST_LINE: Final = 16
 _FRAMES: Final = 20
 _CAUSES: Final = 8
 _FIRST: Final = ("timestamp", "level", "event", "logger")
@@ -63,50 +61,9 @@ class _Process:
     """The log state of this process."""
 
     setup: LogSetup | None = None
-    secrets: tuple[str, ...] = ()
     bound: Mapping[str, object] = {}
     handler: logging.Handler | None = None
-    only_json = False
     unraisable: Callable[[sys.UnraisableHookArgs], object] | None = None
-
-
-def register_secrets(values: Iterable[str]) -> None:
-    """Mask these values, in all forms of `forms_of`, wherever they appear in a log line or an error message.
-
-    For a value with many lines, such as a key in PEM, each line is masked as well: a parser may repeat one of them.
-    """
-    forms = set(_Process.secrets)
-    for value in (part for whole in values for part in (whole, *_lines_of(whole))):
-        if len(value) >= _SHORTEST_SECRET:
-            forms |= set(forms_of(value))
-    _Process.secrets = tuple(sorted(forms, key=len, reverse=True))
-
-
-def _lines_of(value: str) -> Iterator[str]:
-    for line in map(str.strip, value.splitlines() if "\n" in value.strip() else ()):
-        if len(line) >= _SHORTEST_LINE and not line.startswith("-----"):
-            yield line
-
-
-def secrets() -> tuple[str, ...]:
-    """Return the registered secrets in all their forms, for `register_secrets` in another process."""
-    return _Process.secrets
-
-
-def redact(text: str) -> str:
-    """Return `text` with registered secrets masked."""
-    for secret in _Process.secrets:
-        if secret in text:
-            text = text.replace(secret, MASK)
-    return text
-
-
-def printable(text: str, *, lines: bool = False) -> str:
-    """Return `text` with control characters escaped: data from a topic must not control the terminal."""
-    return "".join(
-        char if char.isprintable() or (lines and char == "\n") else char.encode("unicode_escape").decode("ascii")
-        for char in text
-    )
 
 
 def bind(**values: object) -> None:
@@ -185,7 +142,7 @@ def configure(*, level: str = "info", fmt: Format | Literal["short"] = "auto", s
     for name in _OURS:
         logging.getLogger(name).setLevel(own)
     _Process.handler = handler
-    _Process.only_json = False
+    stderr_lines.set_only_json(wanted=False)
     _Process.setup = LogSetup(level=level, fmt="short" if fmt == "short" else "console" if console else "json")
     logging.captureWarnings(capture=True)
     threading.excepthook = _thread_died
@@ -208,12 +165,12 @@ def configure_instance(*, level: str, fmt: Format) -> None:
 
     The clients of both Kafka and S3 write several lines a second while a broker or the store is unavailable. On a
     terminal `auto` is short lines, unless all of `debug` is wanted. If the log is JSON, all of stderr is from now on:
-    `writes_only_json`.
+    `stderr_lines`.
     """
     short = fmt == "auto" and level != "debug" and sys.stderr.isatty()
     configure(level=level, fmt="short" if short else fmt)
-    _Process.only_json = _Process.setup is not None and _Process.setup.fmt == "json"
-    if _Process.only_json and _Process.unraisable is None:
+    stderr_lines.set_only_json(wanted=_Process.setup is not None and _Process.setup.fmt == "json")
+    if stderr_lines.only_json() and _Process.unraisable is None:
         _Process.unraisable, sys.unraisablehook = sys.unraisablehook, _log_unraisable
     quiet_kafka_client(level)
     if level != "debug":
@@ -222,11 +179,6 @@ def configure_instance(*, level: str, fmt: Format) -> None:
         stamina.instrumentation.set_on_retry_hooks([])
     else:
         logging.getLogger("stamina").setLevel(logging.NOTSET)
-
-
-def writes_only_json() -> bool:
-    """Return whether every line on stderr must be a JSON document, messages of the command line too."""
-    return _Process.only_json
 
 
 def count_retries(count: Callable[[], None]) -> None:
@@ -241,7 +193,7 @@ def count_retries(count: Callable[[], None]) -> None:
 
 
 def reset() -> None:
-    """Undo `configure`, `bind` and `register_secrets`: for tests and for programs that embed Tandem."""
+    """Undo `configure` and `bind`, and forget registered secrets: for tests and for programs that embed Tandem."""
     if _Process.handler is not None:
         logging.getLogger().removeHandler(_Process.handler)
     for name in (*_OURS, *_THEIRS):
@@ -252,8 +204,9 @@ def reset() -> None:
     if _Process.unraisable is not None:
         sys.unraisablehook = _Process.unraisable
     structlog.reset_defaults()
-    _Process.secrets, _Process.bound, _Process.handler, _Process.setup = (), {}, None, None
-    _Process.only_json, _Process.unraisable = False, None
+    _Process.bound, _Process.handler, _Process.setup, _Process.unraisable = {}, None, None, None
+    safe_text.forget_secrets()
+    stderr_lines.set_only_json(wanted=False)
 
 
 class _Formatter(structlog.stdlib.ProcessorFormatter):

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Final, Self
 import structlog
 
 from tandem.backup_avro.errors import ConfigError
-from tandem.sink.process import log
+from tandem.sink.process import safe_text
 
 LARGEST_FILE: Final = 1024 * 1024
 """Most bytes of a file with a secret."""
@@ -139,12 +139,12 @@ def read_again(key: str, source: SecretSource, place: str) -> SourcedSecret:
             remedy="Spark's executors read secrets where the configuration names them: set the variable or mount the "
             "file there as well; docs/security.md",
         )
-    log.register_secrets([value])
+    safe_text.register_secrets([value])
     return SourcedSecret(value, key=key, source=source, place=place)
 
 
 def _arrived(key: str, value: str) -> SourcedSecret:
-    log.register_secrets([value])
+    safe_text.register_secrets([value])
     return typed(value, key=key)
 
 

@@ -21,7 +21,7 @@ from urllib.request import HTTPSHandler, Request, build_opener
 
 from tandem.backup_avro.errors import ConfigError
 from tandem.sink.process import clock
-from tandem.sink.process.secret_forms import forms_of
+from tandem.sink.process.safe_text import MASK, forms_of
 from tandem.sink.store.cloud_answers import FailedRequest, error_of, read_error
 from tandem.sink.store.contract.object_store import StoreTransientError
 from tandem.sink.store.contract.store_clock import StoreClock
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     Client = AzureStore | GCSStore
 
-MASK: Final = "********"
 _T = TypeVar("_T")
 _ACCOUNT: Final = "AZURE_STORAGE_ACCOUNT_NAME"
 _WHOLE: Final = 10

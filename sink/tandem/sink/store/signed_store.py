@@ -19,7 +19,7 @@ from tandem.backup_avro.chain.layout import is_signed
 from tandem.backup_avro.chain.signatures import Signer, Trust
 from tandem.backup_avro.errors import ConfigError, OversizeError
 from tandem.sink.encryption.key_ring import keys_of
-from tandem.sink.process import log
+from tandem.sink.process import safe_text
 from tandem.sink.store.contract.former_versions import FormerVersions, versions_of
 from tandem.sink.store.contract.object_store import ObjectInfo, ObjectStore, PutResult, UploadInfo
 from tandem.sink.store.contract.store_settings import StoreAccess
@@ -39,7 +39,7 @@ def load_signer(settings: StoreAccess) -> Signer | None:
                 code="TDM-S085",
                 remedy="signing.key_env names it: set it to a private key in PEM",
             )
-        log.register_secrets([text])
+        safe_text.register_secrets([text])
         return Signer.of_pem(text.encode(), place)
     if settings.signing_key_file is None:
         return None
@@ -53,7 +53,7 @@ def load_signer(settings: StoreAccess) -> Signer | None:
             code="TDM-S086",
             remedy="correct signing.key_file, or mount the file",
         ) from None
-    log.register_secrets([data.decode(errors="replace")])
+    safe_text.register_secrets([data.decode(errors="replace")])
     return Signer.of_pem(data, f"signing key {settings.signing_key_file}")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from tandem.sink.process import log
+from tandem.sink.process import log, safe_text
 from tandem.sink.process.environment_secrets import hidden_of_environment
 
 _Result = TypeVar("_Result")
@@ -22,7 +22,7 @@ class LoggedWork(Generic[_Result]):
 
     def __call__(self, *given: Any) -> _Result:  # noqa: ANN401 (whatever the function takes)
         """Set up the log of this process and call the function."""
-        log.register_secrets(hidden_of_environment(os.environ))
+        safe_text.register_secrets(hidden_of_environment(os.environ))
         log.follow(self.setup)
         return self.work(*given)
 

@@ -16,7 +16,7 @@ MODULE = """\
 import threading
 import typer
 from tandem.backup_avro.errors import RefusedError
-from tandem.sink.process import log
+from tandem.sink.process import log, safe_text
 app = typer.Typer()
 
 class Dropped:
@@ -26,7 +26,7 @@ class Dropped:
 @app.command()
 def go(how: str, fmt: str = "json", level: str = "info") -> None:
     "End in all ways."
-    log.register_secrets(["hunter22"])
+    safe_text.register_secrets(["hunter22"])
     log.configure_instance(level=level, fmt=fmt)
     log.bind(pair="shop", instance="a")
     match how:

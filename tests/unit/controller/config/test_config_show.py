@@ -16,7 +16,7 @@ from tandem.controller.cli.main import run
 from tandem.controller.config import Config, load
 from tandem.controller.config.reference import page, schema
 from tandem.controller.config.sources import keys, sections, variable
-from tandem.sink.process import log
+from tandem.sink.process import log, safe_text
 
 CANARY = "canary-7f3a9"
 ROOT = Path(__file__).parents[4]
@@ -165,7 +165,7 @@ def test_secrets_stay_out_of_repr_errors_and_logs(path: Path, capsys: pytest.Cap
     config = load(path, {})
     assert CANARY not in repr(config) + str(config) + repr(config.kafka) + str(config.model_dump(mode="json"))
     assert CANARY not in config.model_dump_json()
-    log.register_secrets(config.secrets())
+    safe_text.register_secrets(config.secrets())
     formats: tuple[log.Format, ...] = ("json", "console")
     for fmt in formats:
         log.configure(fmt=fmt)

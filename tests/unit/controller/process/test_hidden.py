@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tandem.sink.process import log
+from tandem.sink.process import log, safe_text
 from tandem.sink.process.environment_secrets import hidden_of_environment, hidden_of_proxy
 
 
@@ -83,6 +83,6 @@ def test_each_variable_of_a_proxy_is_looked_at(name: str) -> None:
 
 def test_bytes_that_are_no_text_are_hidden_too() -> None:
     """The environment holds any bytes; a password of such is no reason to crash."""
-    log.register_secrets(hidden_of_environment({"HTTP_PROXY": "http://me:s3\udcffcret@proxy"}))
-    assert log.redact("no answer from http://me:s3\udcffcret@proxy") == "no answer from http://me:********@proxy"
-    assert log.redact("no answer from http://me:s3%FFcret@proxy") == "no answer from http://me:********@proxy"
+    safe_text.register_secrets(hidden_of_environment({"HTTP_PROXY": "http://me:s3\udcffcret@proxy"}))
+    assert safe_text.redact("no answer from http://me:s3\udcffcret@proxy") == "no answer from http://me:********@proxy"
+    assert safe_text.redact("no answer from http://me:s3%FFcret@proxy") == "no answer from http://me:********@proxy"

@@ -19,7 +19,7 @@ import structlog
 from pydantic import SecretStr
 
 from tandem.backup_avro.errors import DamagedError
-from tandem.sink.process import log
+from tandem.sink.process import log, safe_text
 
 CANARY = 'canary "7f3a9"/\\x'
 
@@ -235,7 +235,7 @@ def test_secrets_are_hidden_by_key_and_by_value(fmt: Any) -> None:
     """In nested data, in messages, in exceptions, in vendors' lines, and encoded."""
     stream = io.StringIO()
     log.configure(level="debug", fmt=fmt, stream=stream)
-    log.register_secrets([CANARY, "abc"])
+    safe_text.register_secrets([CANARY, "abc"])
     logger = structlog.get_logger("tandem.controller")
     logger.info(
         "connect",
@@ -272,15 +272,15 @@ def test_harmless_keys_are_shown() -> None:
 
 def test_very_short_secrets_do_not_garble_everything() -> None:
     """A secret of one letter is hidden by its key, not by replacing that letter everywhere."""
-    log.register_secrets(["a", ""])
-    assert log.redact("a banana") == "a banana"
+    safe_text.register_secrets(["a", ""])
+    assert safe_text.redact("a banana") == "a banana"
 
 
 def test_longer_secrets_are_hidden_before_their_parts() -> None:
     """No tail of a long secret stays because a shorter one was replaced first."""
-    log.register_secrets(["hunter"])
-    log.register_secrets(["hunter-and-more"])
-    assert log.redact("hunter-and-more hunter") == "******** ********"
+    safe_text.register_secrets(["hunter"])
+    safe_text.register_secrets(["hunter-and-more"])
+    assert safe_text.redact("hunter-and-more hunter") == "******** ********"
 
 
 @pytest.mark.parametrize(

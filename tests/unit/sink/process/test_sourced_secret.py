@@ -19,7 +19,7 @@ from tandem.controller.cli.options.target_cluster import target_properties
 from tandem.controller.config import Config, load
 from tandem.controller.config.derived_settings import store_settings
 from tandem.controller.instance.wiring import workers_of
-from tandem.sink.process import log, sourced_secret
+from tandem.sink.process import log, safe_text, sourced_secret
 from tandem.spark_jobs.reading.object_reader import StoreAddress
 from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
 
@@ -89,7 +89,7 @@ def test_a_task_carries_where_secrets_are(given: Any, tmp_path: Path, monkeypatc
     assert [line for line in lines if "access_key_id" not in line["key"]] == []  # typed, as the file has it
     log.reset()
     assert _revealed(pickle.loads(pickled)) == (SECRET, TOKEN, PASSWORD)
-    assert log.redact(f"{SECRET} {TOKEN} {PASSWORD}") == "******** ******** ********"
+    assert safe_text.redact(f"{SECRET} {TOKEN} {PASSWORD}") == "******** ******** ********"
     assert cloudpickle.dumps(pickle.loads(pickled)) == pickled
 
 
@@ -128,7 +128,7 @@ def test_a_typed_secret_travels_with_a_warning(tmp_path: Path) -> None:
     assert not any(value in str(lines) for value in (PASSWORD, SECRET, TOKEN))
     log.reset()
     pickle.loads(pickled[0])
-    assert SECRET not in log.redact(SECRET)
+    assert SECRET not in safe_text.redact(SECRET)
 
 
 def test_a_typed_secret_goes_by_the_environment_of_a_local_session(

@@ -16,7 +16,7 @@ import pytest
 import structlog
 from pyspark import cloudpickle
 
-from tandem.sink.process import log, sourced_secret
+from tandem.sink.process import log, safe_text, sourced_secret
 from tandem.spark_jobs.spark.worker_log import logged
 
 ROOT = Path(__file__).parents[4]
@@ -87,7 +87,7 @@ def test_the_data_source_leaves_a_users_own_logging_alone() -> None:
     import logging  # noqa: PLC0415 - the state of it is what is tested
 
     handlers = list(logging.getLogger().handlers)
-    log.register_secrets([SECRET])
+    safe_text.register_secrets([SECRET])
     stream = io.StringIO()
     log.configure_unless_done(stream)
     structlog.get_logger().warning("a key \x1b[31mred", value=SECRET)

@@ -15,7 +15,7 @@ from tandem.controller.cli.options.durations import span
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption, load
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.output import OutputFormat, OutputOption
-from tandem.sink.process import log
+from tandem.sink.process import safe_text
 
 if TYPE_CHECKING:
     from tandem.backup_avro.documents.coordination_message import CoordinationMessage
@@ -121,7 +121,8 @@ def _topic_records(topic_reading: TopicReader, *, since: int | None, follow: boo
 def _show(topic_record: TopicRecordDocument, form: OutputFormat, *, all_pairs: bool) -> None:
     at = None if topic_record.at is None else integers.utc_time(topic_record.at)
     line = f"{_at(at)}  {topic_record.offset:>8}  {_text(topic_record, all_pairs=all_pairs)}"
-    output.show(kind="CoordinationMessage", body=topic_record, output=form, tables=[log.printable(line)], stream=True)
+    shown = safe_text.printable(line)
+    output.show(kind="CoordinationMessage", body=topic_record, output=form, tables=[shown], stream=True)
 
 
 def _text(topic_record: TopicRecordDocument, *, all_pairs: bool) -> str:

@@ -21,6 +21,7 @@ from tandem.controller.cli.output import output
 from tandem.controller.cli.output.examples import examples
 from tandem.controller.cli.output.keep_outcome import keep_outcome
 from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table, WideOption, duration
+from tandem.sink.process import safe_text
 
 if TYPE_CHECKING:
     from tandem.controller.config import Config
@@ -166,7 +167,6 @@ def _keep(
 ) -> None:
     """Store the outcome of the run. `error` is the error that ended it early, None if it completed."""
     from tandem.backup_avro.documents import outcome as results  # noqa: PLC0415 - loaded when the command runs, not for --help
-    from tandem.sink.process import log  # noqa: PLC0415 - likewise
 
     failed = sum(step.failed for step in steps) + sum(sweep.failed for sweep in sweeps)
     # A sweep outcome with a note changed nothing.
@@ -185,7 +185,7 @@ def _keep(
             records=sum(one.records for one in swept),
             bytes=sum(one.bytes for one in steps) + sum(max(0, one.before - one.after) for one in swept),
             phases={"retention": seconds},
-            error=None if error is None else log.redact(str(error)),
+            error=None if error is None else safe_text.redact(str(error)),
         ),
     )
 

@@ -25,6 +25,7 @@ from tandem.controller.cli.options.spark_master import MasterOption, spark_sessi
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.keep_outcome import keep_outcome
 from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table, WideOption
+from tandem.sink.process import safe_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -426,11 +427,10 @@ def _outcome(found: _Found, pair: str, seconds: float, at: int) -> JobOutcome:
 def _keep_failed(address: StoreAddress, pair: str, what: str, error: TandemError, seconds: float) -> None:
     """Store the outcome of a run that failed, except for wrong options or a refusal. It settles no earlier finding."""
     from tandem.backup_avro.documents.outcome import JobKind, JobOutcome, JobScope  # noqa: PLC0415 - loaded when the command runs
-    from tandem.sink.process import log  # noqa: PLC0415 - likewise
 
     if isinstance(error, ConfigError | RefusedError):
         return
-    why = log.redact(str(error))
+    why = safe_text.redact(str(error))
     keep_outcome(
         address.open(),
         lambda at: JobOutcome(

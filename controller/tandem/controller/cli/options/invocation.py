@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from tandem.controller.process.secrets import values_to_mask
-from tandem.sink.process import log
+from tandem.sink.process import safe_text
 
 if TYPE_CHECKING:
     from tandem.controller.config import Config, LoadedConfig
+    from tandem.sink.process.log import Format
 
 CONFIG_VARIABLE: Final = "TANDEM_CONFIG"
 CONFIG_FILE: Final = Path("tandem.yaml")
@@ -102,13 +103,13 @@ def read(
     path = _file(context, config, default=len(options) < len(sources.OPTIONS))
     settings = (*invocation(context).overrides, *(overrides or ()))
     loaded = configuration.read(
-        path, environ, settings, options=options, store_alone=store_alone, hide=log.register_secrets
+        path, environ, settings, options=options, store_alone=store_alone, hide=safe_text.register_secrets
     )
-    log.register_secrets(values_to_mask(loaded.config, environ))
+    safe_text.register_secrets(values_to_mask(loaded.config, environ))
     return loaded
 
 
-def log_format(context: typer.Context, config: Path | None, overrides: Sequence[str] | None) -> log.Format:
+def log_format(context: typer.Context, config: Path | None, overrides: Sequence[str] | None) -> Format:
     """Return the `log.format` of a configuration that `read` refuses, as far as it can be known."""
     from tandem.controller.config import loading  # noqa: PLC0415 - pydantic is not needed for --help
 

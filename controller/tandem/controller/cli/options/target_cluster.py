@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from tandem.backup_avro.errors import ConfigError
-from tandem.sink.process import log, sourced_secret
+from tandem.sink.process import safe_text, sourced_secret
 
 TargetServersOption = Annotated[
     str | None,
@@ -125,5 +125,6 @@ def _properties(file: Path, servers: str | None) -> dict[str, Any]:
             code="TDM-C034",
             remedy="docs/connections.md says which properties there are",
         ) from None
-    log.register_secrets(value.get_secret_value() for value in found.root.values() if isinstance(value, SecretStr))
+    secrets = [value for value in found.root.values() if isinstance(value, SecretStr)]
+    safe_text.register_secrets(secret.get_secret_value() for secret in secrets)
     return found.reveal()

@@ -24,18 +24,16 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TextIO
 from uuid import UUID
 
-import structlog
 import typer
 
 from tandem.backup_avro.chain.integers import utc_time
 from tandem.backup_avro.json_fields import json_fields
-from tandem.sink.process import log
-from tandem.sink.process.log import printable
+from tandem.sink.process import stderr_lines
+from tandem.sink.process.safe_text import printable, redact
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-_EVENTS = structlog.get_logger("tandem.controller")
 SCHEMA_VERSION: Final = 1
 _UNITS: Final = {"s": "Seconds", "ms": "Milliseconds"}
 _FOLDED: Final = 24
@@ -138,15 +136,21 @@ def clear() -> None:
 
 def status_line(text: str) -> None:
     """Print `text` as exactly one line on stdout, for monitoring: `OK - all is well|lag=0`."""
-    _print(printable(log.redact(" ".join(text.split()))), sys.stdout)
+    _print(printable(redact(" ".join(text.split()))), sys.stdout)
+
+
+def _log() -> Any:  # noqa: ANN401 - a lazy logger has no type
+    import structlog  # noqa: PLC0415 - takes a third of the time of --help
+
+    return structlog.get_logger("tandem.controller")
 
 
 def note(text: str) -> None:
     """Print a note for people on stderr."""
-    if log.writes_only_json():
-        _EVENTS.info(text)
+    if stderr_lines.only_json():
+        _log().info(text)
         return
-    _print(printable(log.redact(text), lines=True), sys.stderr)
+    _print(printable(redact(text), lines=True), sys.stderr)
 
 
 def progress(text: str) -> None:
@@ -154,7 +158,7 @@ def progress(text: str) -> None:
 
     Whatever is printed next takes the line's place.
     """
-    shown = printable(log.redact(" ".join(text.split())))
+    shown = printable(redact(" ".join(text.split())))
     with _PROGRESS.lock:
         if is_fancy(sys.stderr):
             width = shutil.get_terminal_size().columns - 1
@@ -180,10 +184,10 @@ _PROGRESS: Final = _Progress()
 
 def warn(text: str) -> None:
     """Print a warning on stderr."""
-    if log.writes_only_json():
-        _EVENTS.warning(text)
+    if stderr_lines.only_json():
+        _log().warning(text)
         return
-    _print(_painted("warning:", "33", sys.stderr) + " " + printable(log.redact(text), lines=True), sys.stderr)
+    _print(_painted("warning:", "33", sys.stderr) + " " + printable(redact(text), lines=True), sys.stderr)
 
 
 def fail(message: str, *, code: str, remedy: str | None = None) -> None:
@@ -191,22 +195,22 @@ def fail(message: str, *, code: str, remedy: str | None = None) -> None:
 
     As a log line it is critical, because it ends the process: `log.level` never leaves it out.
     """
-    if log.writes_only_json():
-        _EVENTS.critical("ended with an error", error=message, code=code, remedy=remedy)
+    if stderr_lines.only_json():
+        _log().critical("ended with an error", error=message, code=code, remedy=remedy)
         return
-    first, *others = printable(log.redact(message), lines=True).split("\n")
+    first, *others = printable(redact(message), lines=True).split("\n")
     text = "\n".join([f"{first} [{code}]", *others])
     _print(_painted("error:", "31;1", sys.stderr) + " " + text, sys.stderr)
     if remedy:
-        _print(_painted("what to do:", "1", sys.stderr) + " " + printable(log.redact(remedy), lines=True), sys.stderr)
+        _print(_painted("what to do:", "1", sys.stderr) + " " + printable(redact(remedy), lines=True), sys.stderr)
 
 
 def trace() -> None:
     """Print the traceback of the exception that is being handled on stderr, without secrets."""
-    if log.writes_only_json():
-        _EVENTS.critical("traceback", exc_info=True)
+    if stderr_lines.only_json():
+        _log().critical("traceback", exc_info=True)
         return
-    sys.stderr.write(printable(log.redact(traceback.format_exc()), lines=True))
+    sys.stderr.write(printable(redact(traceback.format_exc()), lines=True))
 
 
 def camel(name: str) -> str:

@@ -31,6 +31,7 @@ from tandem.controller.cli.output import output
 from tandem.controller.cli.output.keep_outcome import keep_outcome
 from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table
 from tandem.controller.cli.restore.view import record_bytes, telling
+from tandem.sink.process import safe_text
 
 if TYPE_CHECKING:
     from tandem.backup_avro.documents.outcome import JobOutcome, JobScope
@@ -115,7 +116,6 @@ def drill(
     how it went. Exit code 3: the topics were not what the backup is.
     """
     from tandem.controller.config.derived_settings import store_settings  # noqa: PLC0415 - loaded when the command runs, not for --help
-    from tandem.sink.process import log  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.reading.object_reader import StoreAddress, require_pair  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.restore import drill as job  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.restore.job import RestoreRequest  # noqa: PLC0415 - likewise
@@ -157,9 +157,10 @@ def drill(
             request = RestoreRequest(address=address, reader=reader, target=target, options=options, now=_now)
             done = job.drill(spark, request, keep=keep, tell=tell)
     except TandemError as error:
+        why = safe_text.redact(str(error))
         keep_outcome(
             reader.store,
-            partial(_failed, loaded.pair, plan, options, why=log.redact(str(error)), seconds=time.monotonic() - began),
+            partial(_failed, loaded.pair, plan, options, why=why, seconds=time.monotonic() - began),
         )
         raise
     finally:

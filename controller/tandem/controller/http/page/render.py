@@ -19,7 +19,7 @@ from tandem.controller.http.page.content import Content, heard
 from tandem.controller.http.page.problem_list import FEW
 from tandem.controller.http.page.topics import TopicPage
 from tandem.controller.status.overview import GenerationStatus
-from tandem.sink.process import log
+from tandem.sink.process import safe_text
 
 _DOES: Final = {
     "Active": "appends every new record",
@@ -107,7 +107,7 @@ def _templates() -> jinja2.Environment:
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 (whatever the template prints)
     """Return a value with control characters, which could reorder or hide text, escaped, and with secrets masked."""
-    return log.printable(log.redact(value)) if type(value) is str else value
+    return safe_text.printable(safe_text.redact(value)) if type(value) is str else value
 
 
 def _marked(text: str) -> Markup:

@@ -12,9 +12,8 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Any, Final
 
-from tandem.sink.process.secret_forms import forms_of
+from tandem.sink.process.safe_text import MASK, forms_of
 
-MASK: Final = "********"
 _KEPT: Final = 16
 """Number of newest values kept: an answer may arrive when the next credentials are already in use."""
 _SHORTEST: Final = 4

@@ -18,7 +18,7 @@ import yaml
 from tandem.backup_avro.json_fields import NOT_IN_JSON, TIME_MS, UNLESS_NONE, in_json
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.output import OutputFormat, Table
-from tandem.sink.process import log
+from tandem.sink.process import log, safe_text
 
 
 class Terminal(io.StringIO):
@@ -257,7 +257,7 @@ def test_no_color_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_messages_hide_registered_secrets(capsys: pytest.CaptureFixture[str]) -> None:
     """A vendor's message may repeat a password."""
-    log.register_secrets(["hunter22"])
+    safe_text.register_secrets(["hunter22"])
     output.note("note hunter22")
     output.warn("warn hunter22")
     output.fail("fail hunter22", code="TDM-X001", remedy="do hunter22")

@@ -20,7 +20,7 @@ from tandem.controller.cli.restore.options import (
     shape_of,
     write_plan,
 )
-from tandem.sink.process import log
+from tandem.sink.process import safe_text
 from tandem.sink.transcode.batch import Compression
 from tandem.spark_jobs.restore.plan.options import ExactPlan, RestoreOptions
 from tandem.spark_jobs.restore.plan.plan import RestorePlan
@@ -213,7 +213,7 @@ def test_secrets_of_the_target(tmp_path: Path) -> None:
         f"kafka:\n  bootstrap.servers: other:2\n  sasl.password.file: {tmp_path / 'password'}\n", encoding="utf-8"
     )
     assert target_properties(None, None, file)["sasl.password"] == "t0p-secret-target"
-    assert "t0p-secret-target" not in log.redact("it is t0p-secret-target")
+    assert "t0p-secret-target" not in safe_text.redact("it is t0p-secret-target")
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from tandem.controller.http.page.trends import Figures, Trends
 from tandem.controller.status.health import Fault
 from tandem.controller.status.overview import overview
 from tandem.controller.status.pair_view import PairView
-from tandem.sink.process import log
+from tandem.sink.process import safe_text
 from tandem.sink.store.chain.chain_writer import now_ms
 from tandem.sink.store.chain.pins import Pin
 
@@ -491,7 +491,7 @@ def test_whatever_comes_from_outside_is_text(store: MemoryStore, draw: object) -
 def test_secrets_are_kept_out(store: MemoryStore) -> None:
     """A secret in an error message is not on the page."""
     secret = secrets.token_urlsafe(16)
-    log.register_secrets((secret,))
+    safe_text.register_secrets((secret,))
     built(store)
     html = page(shown(sight(store, listener=heard(store, store=f"denied for {secret}"), topics=[ORDERS])))
     assert "denied for" in html

@@ -20,7 +20,7 @@ from support.servers.tiny_s3 import A_ROLE, Fault, Request, TinyS3
 
 from tandem.sink.aws import aws_session
 from tandem.sink.aws.aws_session import AwsSession, UselessCredentialsError
-from tandem.sink.process import log
+from tandem.sink.process import log, safe_text
 from tandem.sink.store import ObjectInfo, ObjectStore, StoreAccess, StoreTransientError, StoreUnfitError, open_store
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.contract.object_store import OutsizedObjectError
@@ -337,10 +337,10 @@ def test_credentials_are_masked_as_python_quotes_them(value: str) -> None:
     raw = value.encode(errors="surrogatepass" if "longer" in value else "surrogateescape")
     forms = (value, repr(value), repr(raw), json.dumps(value), quote(raw, safe=""))
     known: Any = SentCredentials((value,))
-    log.register_secrets((value,))
+    safe_text.register_secrets((value,))
     try:
         for said in forms:
-            for mask in (known.mask, log.redact):
+            for mask in (known.mask, safe_text.redact):
                 assert "tok-" not in mask(f"wrong header {said}")
     finally:
         log.reset()
