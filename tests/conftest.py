@@ -82,7 +82,7 @@ def _lines_are_not_left_out() -> None:
 @pytest.fixture(autouse=True)
 def _secrets_are_of_one_test(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget the secrets that a test registers: a password "null" would mask that word in all messages after it."""
-    monkeypatch.setattr(safe_text._Registered, "secrets", safe_text.secrets())
+    monkeypatch.setattr(safe_text._Registered, "secrets", safe_text.registered_secrets())
 
 
 @pytest.fixture(autouse=True)

@@ -167,4 +167,16 @@ MISTAKES: tuple[Mistake, ...] = (
         old="            if not future.is_done:\n                problems",
         new="            if False:\n                problems",
     ),
+    Mistake(
+        name="a topic that a broker says nothing about is taken for deleted",
+        file="sink/tandem/sink/kafka/cluster/hedged_admin.py",
+        old="            topic = found.get(name)\n",
+        new="            topic = found.get(name)\n            if topic is None:\n                continue\n",
+    ),
+    Mistake(
+        name="an end that nobody tells hides the others",
+        file="sink/tandem/sink/kafka/cluster/admin.py",
+        old="if missing is not None and found and (",
+        new="if missing is not None and not found and (",
+    ),
 )

@@ -13,9 +13,10 @@ from simulation.log import Cluster
 from simulation.network import Network
 from tandem.backup_avro.chain.entries import PartitionKey
 from tandem.backup_avro.documents.coordination_message import CoordinationMessage, encode
+from tandem.backup_avro.errors import TandemError
 from tandem.controller.coordination.topic_reader import NoTopicError
 from tandem.sink.kafka.cluster.admin import TopicInfo, UnknownTopicError
-from tandem.sink.kafka.errors.cluster_errors import ClusterTransientError
+from tandem.sink.kafka.errors.cluster_errors import ClusterTransientError, ClusterUnreachableError
 from tandem.sink.kafka.events import TopicPartition
 
 CLUSTER_ID = "simulated"
@@ -78,7 +79,11 @@ class Client:
         ]
 
     def list_offsets(
-        self, at: Mapping[tuple[str, int], str | int], *, read_committed: bool
+        self,
+        at: Mapping[tuple[str, int], str | int],
+        *,
+        read_committed: bool,
+        missing: dict[TopicPartition, TandemError] | None = None,
     ) -> dict[TopicPartition, tuple[int, int]]:
         """The ends of all logs in one moment."""
         self._desk.network.broker_call()
@@ -89,13 +94,26 @@ class Client:
             if partition is None:
                 raise UnknownTopicError(f"{name}-{number} does not exist", code="TDM-X001")
             if partition.leaderless:
-                raise ClusterTransientError(f"no leader for {name}-{number}", code="TDM-X001", remedy="wait")
+                error = ClusterTransientError(f"no leader for {name}-{number}", code="TDM-X001", remedy="wait")
+                if missing is None:
+                    raise error
+                missing[TopicPartition(name, number)] = error
+                continue
             end = partition.stable if read_committed else partition.end
             found[TopicPartition(name, number)] = (end, partition.epoch)
             ends[PartitionKey(partition.topic_id, number)] = end
+        if missing and not found:
+            raise missing[min(missing)]
         if read_committed:
             self._desk.watch = self._desk.cuts.begin(ends)
         return found
+
+
+class Nobody(Client):
+    """Stands for `sink.kafka.cluster.hedged_admin.HedgedAdmin`: where the first one was not answered."""
+
+    def cluster_id(self) -> str:
+        raise ClusterUnreachableError("no answer", code="TDM-X001", remedy="wait")
 
 
 def no_messages(admin: Client, topic: str) -> int:

@@ -88,6 +88,7 @@ _ELSEWHERE = (
     "tandem.sink.store.signed_store",
     "tandem.sink.process.rates",
     "tandem.sink.kafka.cluster.admin",
+    "tandem.sink.kafka.cluster.hedged_admin",
     "tandem.sink.kafka.fetch.answer_shares",
     "tandem.sink.kafka.wire.connections",
     "tandem.sink.kafka.cluster.group_listing",

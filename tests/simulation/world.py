@@ -12,6 +12,7 @@ import tandem.controller.coordination.store_hints as telling_module
 import tandem.controller.instance.execute as execute_module
 import tandem.controller.status.checkpoint_view as checkpoints_module
 import tandem.controller.status.outside_view as lookout_module
+import tandem.sink.kafka.cluster.hedged_admin as hedged_admin_module
 from simulation import client, erasing, janitor, patching, runtime
 from simulation.board import Board, Coordination
 from simulation.client import CLUSTER_ID
@@ -1011,6 +1012,7 @@ def wire() -> None:
     telling_module.partition_count = cast("Any", client.partition_count)
     telling_module.send = cast("Any", client.send)
     lookout_module.ClusterAdmin = cast("Any", client.Client)
+    hedged_admin_module.HedgedAdmin = cast("Any", client.Nobody)
     lookout_module.partition_count = cast("Any", client.no_messages)
     execute_module.RawFetcher = cast("Any", open_source)
     execute_module.best_transcoder = cast("Any", lambda **_: Transcoder())

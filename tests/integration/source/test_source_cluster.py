@@ -1,7 +1,8 @@
-"""ClusterAdmin on a real broker."""
+"""ClusterAdmin and HedgedAdmin on a real broker."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from tandem.sink.kafka.cluster.admin import ALWAYS_RECORDED, ClusterAdmin
 from tandem.sink.kafka.cluster.admin_requests import EARLIEST, LATEST
 from tandem.sink.kafka.cluster.consumer_groups import CommittedOffset
 from tandem.sink.kafka.cluster.group_listing import list_groups
+from tandem.sink.kafka.cluster.hedged_admin import HedgedAdmin
 from tandem.sink.kafka.errors.cluster_errors import (
     ClusterRequestError,
     ClusterTransientError,
@@ -27,10 +29,11 @@ from tandem.sink.kafka.wire import topic_ids
 pytestmark = pytest.mark.integration
 
 
-@pytest.fixture
-def admin(kafka: KafkaServer) -> ClusterAdmin:
-    """The admin view of the shared broker."""
-    return ClusterAdmin({"bootstrap.servers": kafka.bootstrap}, timeout_s=15)
+@pytest.fixture(params=[ClusterAdmin, HedgedAdmin])
+def admin(kafka: KafkaServer, request: pytest.FixtureRequest) -> Iterator[ClusterAdmin]:
+    """The admin view of the shared broker, of commands and of instances."""
+    with request.param({"bootstrap.servers": kafka.bootstrap}, timeout_s=15) as made:
+        yield made
 
 
 def test_cluster_id(admin: ClusterAdmin, kafka: KafkaServer) -> None:
@@ -53,7 +56,7 @@ def test_topics_by_name_pattern_and_exclusion(
     )
     assert [topic.name for topic in found] == [f"{topic_name}-a", f"{topic_name}-b"]
     [one, three] = found
-    assert dict(three.partitions) == dict.fromkeys(range(3), (1, -1))
+    assert {number: leader for number, (leader, _) in three.partitions.items()} == dict.fromkeys(range(3), 1)
     assert (one.replication_factor, one.internal) == (1, False)
     assert one.topic_id != three.topic_id
     assert topic_ids.as_text(topic_ids.as_uuid(one.topic_id)) == one.topic_id

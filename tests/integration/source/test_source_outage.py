@@ -7,6 +7,7 @@ import ssl
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from tandem.backup_avro.errors import TandemError
 from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.controller.sandbox.ports import LOOPBACK, pick_ports
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
+from tandem.sink.kafka.cluster.hedged_admin import HedgedAdmin
 from tandem.sink.kafka.errors.cluster_errors import (
     ClusterAuthenticationError,
     ClusterDeniedError,
@@ -149,8 +151,9 @@ def test_nobody_there() -> None:
             events += fetcher.poll(0.2)
         assert time.process_time() - cpu < 1.0
         assert [(event.topic, event.partition) for event in events if isinstance(event, FetchFault)] == [("", -1)]
-    with pytest.raises(ClusterUnreachableError, match=f"{LOOPBACK}:{port}"):
-        ClusterAdmin(props, timeout_s=1.0).topics(patterns=[".*"])
+    for admin in (ClusterAdmin, HedgedAdmin):
+        with pytest.raises(ClusterUnreachableError, match=f"{LOOPBACK}:{port}"):
+            admin(props, timeout_s=1.0).topics(patterns=[".*"])
 
 
 PASSWORD = "swordfish-in-the-sea"
@@ -249,13 +252,13 @@ def test_sasl_and_tls(guarded: tuple[str, str, Path]) -> None:
     sasl, tls, ca = guarded
     for props in (sasl_props(sasl), tls_props(tls, ca)):
         read_all(props)
-        [topic] = ClusterAdmin(props, timeout_s=10).topics(["t"])
-        assert topic.name == "t"
+        for admin in (ClusterAdmin, HedgedAdmin):
+            assert [topic.name for topic in admin(props, timeout_s=10).topics(["t"])] == ["t"]
     read_all(tls_props(tls, None, **{"enable.ssl.certificate.verification": "false"}))
 
 
 def refusal(props: dict[str, str]) -> list[TandemError]:
-    """What the fetcher's look-up, its poll and the admin client raise."""
+    """What the fetcher's look-up, its poll and both admin views raise."""
     raised = []
     with RawFetcher(props, read_committed=True) as fetcher:
         with pytest.raises(TandemError) as error:
@@ -265,9 +268,10 @@ def refusal(props: dict[str, str]) -> list[TandemError]:
         with pytest.raises(TandemError) as error:
             read_until(fetcher, lambda _: False, timeout_s=30)
         raised.append(error.value)
-    with pytest.raises(TandemError) as error:
-        ClusterAdmin(props, timeout_s=8).topics(patterns=["t"])
-    raised.append(error.value)
+    for admin in (ClusterAdmin, HedgedAdmin):
+        with pytest.raises(TandemError) as error:
+            admin(props, timeout_s=8).topics(patterns=["t"])
+        raised.append(error.value)
     return raised
 
 
@@ -319,10 +323,14 @@ def test_not_allowed(guarded: tuple[str, str, Path]) -> None:
         events += fetcher.poll(0.5)
         [fault] = [event for event in events if isinstance(event, FetchFault)]
         assert (fault.kind, fault.topic) == (FaultKind.UNAUTHORIZED, "t")
-    admin = ClusterAdmin(props, timeout_s=30)
-    for call in (lambda: admin.topics(["t"]), lambda: admin.config(["t"]), lambda: admin.delete_topic("t")):
-        with pytest.raises(ClusterDeniedError, match="topic t"):
-            call()
+    for make in (ClusterAdmin, HedgedAdmin):
+        admin = make(props, timeout_s=30)
+        for call in (partial(admin.topics, ["t"]), partial(admin.config, ["t"]), partial(admin.delete_topic, "t")):
+            with pytest.raises(ClusterDeniedError, match="topic t"):
+                call()
+        denied: dict[str, ClusterDeniedError] = {}
+        assert admin.topics(["t"], denied=denied) == []
+        assert "topic t" in str(denied["t"])
 
 
 def test_the_server_is_what_the_ca_file_says(guarded: tuple[str, str, Path]) -> None:

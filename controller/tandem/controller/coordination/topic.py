@@ -62,6 +62,9 @@ _POLL_S = 0.2
 _ANSWER_S = 10.0
 _CREATE_AGAIN_S = 5.0
 _READ_AGAIN_S = 1.0
+#: A leader that hangs sends no error after which the client would look for another one. By itself it looks every five
+#: minutes, and waits a minute for an answer, also where it asks the broker that hangs for the leaders.
+_SEES_NEW_LEADERS: Final = {"topic.metadata.refresh.interval.ms": 5_000, "socket.timeout.ms": 5_000}
 
 
 class CoordinationError(TransientError):
@@ -136,8 +139,10 @@ class CoordinationTopic:
                     "acks": "all",
                     "linger.ms": 0,
                     "message.timeout.ms": 30_000,
+                    "request.timeout.ms": 5_000,
                     # How long a missing topic counts as not yet propagated. This one existed at the start.
                     "topic.metadata.propagation.max.ms": 5_000,
+                    **_SEES_NEW_LEADERS,
                     "logger": _LibrdkafkaLog(),
                 },
             )
@@ -337,6 +342,7 @@ def open_consumer(props: Mapping[str, client_config.Value]) -> Any:  # noqa: ANN
                 "group.id": f"{GROUP_PREFIX}{uuid.uuid4().hex}",
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
+                **_SEES_NEW_LEADERS,
                 "logger": _LibrdkafkaLog(),
             },
         )

@@ -23,8 +23,8 @@ from tandem.controller.coordination.topic import CoordinationTopic, log_refused
 from tandem.controller.watch.guarded_cluster import GuardedCluster
 from tandem.sink.encryption.key_ring import keys_of
 from tandem.sink.kafka.auth.client_config import Value
-from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.kafka.cluster.group_listing import list_groups
+from tandem.sink.kafka.cluster.hedged_admin import HedgedAdmin
 from tandem.sink.store.chain import restore_targets
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import Identity, now_ms
@@ -79,9 +79,9 @@ def set_up(
     if keys.encrypts:
         _LOG.info("new objects are encrypted", key=keys.current())
     props: dict[str, Value] = dict(config.kafka.reveal())
-    admin = ClusterAdmin(props)
+    admin = HedgedAdmin(props)
     # A shorter timeout than later on, so that a wrong address is reported soon.
-    with ClusterAdmin(props, timeout_s=_FIRST_CONTACT_S) as first:
+    with HedgedAdmin(props, timeout_s=_FIRST_CONTACT_S) as first:
         cluster_id = _persist(stop, "brokers", first.cluster_id)
     reader = ChainReader(store, config.pair)
     _persist(stop, "store", lambda: reader.refresh(tolerant=True))

@@ -61,7 +61,7 @@ def workers_of(config: Config, props: Mapping[str, Value]) -> WorkerSettings:
             {"pair": config.pair, "instance": config.require_instance()},
             level=config.log.level,
             fmt=config.log.format,
-            secrets=safe_text.secrets(),
+            secrets=safe_text.registered_secrets(),
         ),
         batch_limit=config.memory.largest_batch,
     )

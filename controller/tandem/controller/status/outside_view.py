@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from tandem.backup_avro.chain.heads import Head
@@ -26,6 +27,8 @@ from tandem.controller.watch.store_watch import StoreView
 from tandem.sink.kafka.auth.client_config import Value
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.kafka.cluster.admin_requests import LATEST
+from tandem.sink.kafka.errors.cluster_errors import ClusterUnreachableError
+from tandem.sink.kafka.events import TopicPartition
 from tandem.sink.kafka.wire.unique_keys import unique
 from tandem.sink.store import ObjectStore, open_store
 from tandem.sink.store.chain import pins, restore_targets
@@ -139,7 +142,12 @@ def _awaited(asked: TimedCall[_Answer], brokers_s: float | None, waited_s: float
 def _ask_brokers(config: Config, store: ObjectStore) -> _Answer:
     props: dict[str, Value] = dict(config.kafka.reveal())
     try:
-        with ClusterAdmin(props, timeout_s=ANSWER_S) as admin:
+        with suppress(ClusterUnreachableError), ClusterAdmin(props, timeout_s=ANSWER_S) as admin:
+            return _collect_answers(config, store, props, admin, admin.cluster_id())
+        # The broker that is asked first may be one that hangs.
+        from tandem.sink.kafka.cluster.hedged_admin import HedgedAdmin  # noqa: PLC0415 - a fifth of a second
+
+        with HedgedAdmin(props, timeout_s=ANSWER_S) as admin:
             return _collect_answers(config, store, props, admin, admin.cluster_id())
     except TandemError as error:
         return _Answer(gaps=(_gap(_EVERYTHING, error),))
@@ -153,7 +161,11 @@ def _collect_answers(
     try:
         brokers = ask_cluster(config, admin, cluster_id, store)
         try:
-            brokers = replace(brokers, ends=log_ends(config, admin, brokers.guarded))
+            missing: dict[TopicPartition, TandemError] = {}
+            brokers = replace(brokers, ends=log_ends(config, admin, brokers.guarded, missing=missing))
+            if missing:
+                what = f"the ends of {len(missing)} of {len(brokers.ends) + len(missing)} logs"
+                gaps.append(_gap(what, missing[min(missing)]))
         except TandemError as error:
             gaps.append(_gap("the logs' ends", error))
     except TandemError as error:
@@ -194,8 +206,17 @@ def ask_cluster(config: Config, admin: ClusterAdmin, cluster_id: str, store: Obj
     )
 
 
-def log_ends(config: Config, admin: ClusterAdmin, guarded: GuardedPartitions) -> dict[tuple[str, int], LogEnd]:
-    """Return the log ends by topic name and partition, but for unseen topics. Raises errors of the cluster."""
+def log_ends(
+    config: Config,
+    admin: ClusterAdmin,
+    guarded: GuardedPartitions,
+    *,
+    missing: dict[TopicPartition, TandemError] | None = None,
+) -> dict[tuple[str, int], LogEnd]:
+    """Return the log ends by topic name and partition, but for unseen topics. Raises errors of the cluster.
+
+    If `missing` is given, it receives the errors of partitions without a leader that answers, as long as others do.
+    """
     seen = (topic for topic_id, topic in guarded.topics.items() if topic_id not in guarded.unseen)
     wanted: dict[tuple[str, int], str | int] = {
         (name, number): LATEST for name, count in seen for number in range(count)
@@ -204,8 +225,11 @@ def log_ends(config: Config, admin: ClusterAdmin, guarded: GuardedPartitions) ->
         return {}
     committed = config.isolation_level == "read_committed"
     # Watermarks first: records that are written between the two answers must not look held back by a transaction.
-    high = admin.list_offsets(wanted, read_committed=False) if committed else {}
-    stable = admin.list_offsets(wanted, read_committed=committed)
+    high: dict[TopicPartition, tuple[int, int]] = {}
+    if committed:
+        high = admin.list_offsets(wanted, read_committed=False, missing=missing)
+        wanted = {place: when for place, when in wanted.items() if missing is None or place not in missing}
+    stable = admin.list_offsets(wanted, read_committed=committed, missing=missing)
     return {
         (tp.topic, tp.partition): LogEnd(stable=offset, high=max(offset, high.get(tp, (offset, 0))[0]))
         for tp, (offset, _) in stable.items()

@@ -40,7 +40,7 @@ def _lines_of(value: str) -> Iterator[str]:
             yield line
 
 
-def secrets() -> tuple[str, ...]:
+def registered_secrets() -> tuple[str, ...]:
     """Return the registered secrets in all their forms, for `register_secrets` in another process."""
     return _Registered.secrets
 

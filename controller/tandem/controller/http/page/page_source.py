@@ -195,7 +195,7 @@ class PageSource:
         seen = pair_view(self._look())
         if seen is None or seen.brokers is None:
             return {}
-        return log_ends(self._config, self._admin, seen.brokers.guarded)
+        return log_ends(self._config, self._admin, seen.brokers.guarded, missing={})
 
 
 def _html(text: str) -> HttpAnswer:

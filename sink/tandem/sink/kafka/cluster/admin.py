@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import time
 from collections import deque
@@ -43,6 +42,7 @@ from tandem.sink.kafka.cluster.admin_requests import (
     config_change,
     offset_spec,
 )
+from tandem.sink.kafka.cluster.client_reports import DebugLog, LastClientError
 from tandem.sink.kafka.cluster.consumer_groups import MOST, CommittedOffset, CommittedOffsets, GroupOffsetBudget
 from tandem.sink.kafka.errors.cluster_errors import (
     ClusterAuthenticationError,
@@ -52,40 +52,18 @@ from tandem.sink.kafka.errors.cluster_errors import (
     TopicExistsError,
     UnknownTopicError,
 )
-from tandem.sink.kafka.errors.error_codes import ErrorCode
 from tandem.sink.kafka.events import TopicPartition
 from tandem.sink.kafka.wire import topic_ids as topic_id
 from tandem.sink.kafka.wire.unique_keys import unique
 
-_log = logging.getLogger(__name__)
 _T = TypeVar("_T")
-
-
-class _DebugLog:
-    """Logs librdkafka's lines at debug level: it writes several a second while a broker is down."""
-
-    def log(self, level: int, message: str, *args: object) -> None:
-        """Log one line."""
-        del level
-        _log.debug(message, *args)
-
-
-class _LastClientError:
-    """The last error that the client reported. A class of its own, to avoid a reference cycle with `ClusterAdmin`."""
-
-    def __init__(self) -> None:
-        self.last: KafkaError | None = None
-
-    def keep_error(self, error: KafkaError) -> None:
-        """Keep an error. "All brokers are down" does not replace one with the reason, such as a wrong password."""
-        if self.last is None or error.code() != ErrorCode.CLIENT_ALL_BROKERS_DOWN:
-            self.last = error
-        _log.debug("librdkafka: %s", error.str())
 
 
 _TOPICS_AT_ONCE = 200
 _GROUPS_AT_ONCE = 16
 _LEADERLESS_S = 0.3
+#: How long a partition without a leader is waited for by who can do without its offsets.
+_LEFT_OUT_S = 1.0
 #: How long a new topic may be without leaders, and the first pause of that wait: most have them within milliseconds.
 _LED_WITHIN_S = 60.0
 _UNLED_S = 0.05
@@ -134,9 +112,9 @@ class ClusterAdmin:
     def __init__(self, props: Mapping[str, client_config.Value], *, timeout_s: float = 30.0) -> None:
         self._servers = client_config.servers_of(props)
         self._timeout_s = timeout_s
-        self._heard = _LastClientError()
+        self._heard = LastClientError()
         self._introduced = False
-        config = client_config.for_confluent(props, error_cb=self._heard.keep_error, logger=_DebugLog())
+        config = client_config.for_confluent(props, error_cb=self._heard.keep_error, logger=DebugLog())
         self._tokens = config.get("oauth_cb")
         try:
             self._admin: Any = AdminClient(config)  # type: ignore[arg-type]  # it takes callables too
@@ -192,11 +170,7 @@ class ClusterAdmin:
         def ask(deadline: float) -> list[TopicInfo]:
             candidates = set(named)
             if wanted:
-                listing = self._sync(
-                    *("list the topics of", "the cluster"),
-                    lambda: self._admin.list_topics(timeout=self._seconds(deadline)),
-                )
-                candidates |= {name for name in listing.topics if any(one.fullmatch(name) for one in wanted)}
+                candidates |= {name for name in self._listed(deadline) if any(one.fullmatch(name) for one in wanted)}
             names = sorted(name for name in candidates if not any(one.fullmatch(name) for one in unwanted))
             if denied is not None:
                 denied.clear()  # may be from an earlier, incomplete answer
@@ -205,6 +179,14 @@ class ClusterAdmin:
             return self._identified([info for info in found if info.name in named or not info.internal], denied)
 
         return self._again(ask)
+
+    def _listed(self, deadline: float) -> Collection[str]:
+        """Return the names of all topics."""
+        listing = self._sync(
+            "list the topics of", "the cluster", lambda: self._admin.list_topics(timeout=self._seconds(deadline))
+        )
+        found: dict[str, object] = listing.topics
+        return found
 
     def _identified(self, found: list[TopicInfo], denied: dict[str, ClusterDeniedError] | None) -> list[TopicInfo]:
         unidentified = topic_id.unidentified({info.name: info.topic_id for info in found}, self._servers)
@@ -515,13 +497,20 @@ class ClusterAdmin:
         return failed
 
     def list_offsets(
-        self, at: Mapping[tuple[str, int], str | int], *, read_committed: bool
+        self,
+        at: Mapping[tuple[str, int], str | int],
+        *,
+        read_committed: bool,
+        missing: dict[TopicPartition, TandemError] | None = None,
     ) -> dict[TopicPartition, tuple[int, int]]:
         """Return {partition: (offset, leader epoch or -1)} at LATEST, EARLIEST or a timestamp in ms.
 
-        The latest offset is the last stable one under `read_committed`. An offset of -1: no record is that recent.
+        The latest offset is the last stable one under `read_committed`. An offset of -1: no record is that recent. If
+        `missing` is given, it receives the errors of partitions whose leader does not answer, or that have none for
+        longer than a second, unless that is so of all; these errors are not raised.
         """
         deadline = self._deadline()
+        patient_until = time.monotonic() + _LEFT_OUT_S
         believed: float | None = None
         pause_s = _UNLED_S
         self._introduce(deadline)
@@ -529,18 +518,26 @@ class ClusterAdmin:
         found: dict[TopicPartition, tuple[int, int]] = {}
         left = dict(at)
         while left:
+            failed: dict[TopicPartition, TandemError] = {}
             try:
-                self._list_offsets(left, level, deadline, found)
-            except (ClusterTransientError, UnknownTopicError) as error:
-                # For a topic that was just created or has lost its leader, most partitions answer, and the rest soon.
-                patient_until = deadline
-                if isinstance(error, UnknownTopicError):
-                    believed = patient_until = min(deadline, believed or time.monotonic() + _UNKNOWN_S)
-                if time.monotonic() + pause_s >= patient_until:
+                self._list_offsets(left, level, deadline, found, failed)
+            except UnknownTopicError:
+                believed = believed or time.monotonic() + _UNKNOWN_S
+                if time.monotonic() + pause_s >= min(deadline, believed):
                     raise
+            left = {tp: when for tp, when in left.items() if tp not in found}
+            error = next(iter(failed.values()), None)
+            if error is not None:
+                # For a topic that was just created or has lost its leader, most partitions answer, and the rest soon.
+                may_pass = isinstance(error, ClusterTransientError) and time.monotonic() + pause_s < deadline
+                if missing is not None and found and (not may_pass or time.monotonic() >= patient_until):
+                    missing.update(failed)
+                    break
+                if not may_pass:
+                    raise error
+            if left:
                 time.sleep(pause_s)
                 pause_s = min(2 * pause_s, _LEADERLESS_S)
-            left = {tp: when for tp, when in left.items() if tp not in found}
         return found
 
     def _introduce(self, deadline: float) -> None:
@@ -560,6 +557,7 @@ class ClusterAdmin:
         level: IsolationLevel,
         deadline: float,
         found: dict[TopicPartition, tuple[int, int]],
+        failed: dict[TopicPartition, TandemError],
     ) -> None:
         for chunk in chunks(sorted(at), PARTITIONS_AT_ONCE):
             asks = {_Partition(topic, number): offset_spec(at[topic, number]) for topic, number in chunk}
@@ -569,15 +567,15 @@ class ClusterAdmin:
                 partial(self._admin.list_offsets, asks, isolation_level=level, **self._left(deadline)),
             )
             for part, future in futures.items():
+                tp = TopicPartition(part.topic, part.partition)
                 try:
-                    info = self._result("list offsets of", f"partition {part.topic}-{part.partition}", future, deadline)
-                except ClusterTransientError:
-                    self._must_exist([TopicPartition(topic, number) for topic, number in chunk], deadline)
-                    raise
-                found[TopicPartition(part.topic, part.partition)] = (
-                    info.offset,
-                    -1 if info.leader_epoch is None else info.leader_epoch,
-                )
+                    info = self._result("list offsets of", f"partition {tp.topic}-{tp.partition}", future, deadline)
+                except (ClusterTransientError, ClusterUnreachableError) as error:
+                    failed[tp] = error
+                else:
+                    found[tp] = (info.offset, -1 if info.leader_epoch is None else info.leader_epoch)
+            if any(isinstance(error, ClusterTransientError) for error in failed.values()):
+                self._must_exist([TopicPartition(topic, number) for topic, number in chunk], deadline)
 
     def _must_exist(self, tps: Iterable[TopicPartition], deadline: float) -> None:
         """Raise UnknownTopicError for the first partition that does not exist: "no leader" may mean that, too."""

@@ -47,7 +47,7 @@ def list_groups(props: Mapping[str, client_config.Value], *, timeout_s: float = 
     net, manager = connections.open_connections(config, servers=servers)
     try:
         try:
-            manager.bootstrap(timeout_ms=timeout_s * 1000)
+            net.run(manager.reach, timeout_s)
         except kafka_errors.KafkaError as error:
             raise connections.explain(manager.worst_error or error, servers) from error
         asked = [broker.node_id for broker in manager.cluster.brokers()]

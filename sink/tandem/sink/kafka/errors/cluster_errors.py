@@ -26,7 +26,7 @@ class UnidentifiedTopicError(ClusterDeniedError):
 
 
 class ClusterAnswerError(ClusterTransientError):
-    """The cluster's answer contradicts itself: it contains the same key twice."""
+    """The cluster's answer contradicts itself or the question: the same key twice, or not what was asked for."""
 
 
 class UnknownTopicError(PermanentError):

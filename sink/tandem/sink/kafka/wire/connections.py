@@ -47,6 +47,8 @@ _MOST_KEPT = 4
 _QUIET = 64
 """Number of small frames in a row (half a minute of an idle tail) after which buffers of large frames are freed."""
 _BOOTSTRAP_TRIES = 3
+_LOOK = 0.05
+"""Seconds between two looks whether the brokers are known."""
 _PATIENCE = 2.0
 """Seconds after which another broker is asked beside one that has not answered."""
 _AGAIN = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
@@ -359,6 +361,23 @@ class Connections(_ReportingConnections):
 
     def maybe_raise_auth_failure(self, node_id: int | str) -> None:
         """Raise nothing: else kafka-python would never try a broker again that has refused the credentials."""
+
+    async def reach(self, timeout_s: float) -> None:
+        """Wait until a configured server has named the brokers. Raises ClusterAuthenticationError if all refuse.
+
+        Raises kafka-python's exceptions as well. Its own call gives all of the time to one server, which may hang.
+        """
+        deadline = time.monotonic() + timeout_s
+        reached = None if self.bootstrapped else self.bootstrap_async()
+        while reached is not None and not reached.is_done:
+            refused = self.refused_by_all()
+            if refused is not None:
+                raise refused
+            if time.monotonic() >= deadline:
+                raise self.worst_error or kafka_errors.KafkaTimeoutError(f"no answer within {timeout_s:g} s")
+            await self._net.sleep(_LOOK)
+        if reached is not None:
+            await reached
 
     async def ask_any(self, make: Callable[[], Any]) -> Any:  # noqa: ANN401 - kafka-python has no types
         """Send `make()`, a request that any broker can answer, and return the first response.

@@ -98,10 +98,10 @@ class TopicView:
     partitions: Mapping[int, tuple[int, int]]
 
 
-def metadata_request(topics: Iterable[str]) -> Any:  # noqa: ANN401 - kafka-python has no types
-    """Build a request for these topics; never creates one."""
+def metadata_request(topics: Iterable[str] | None) -> Any:  # noqa: ANN401 - kafka-python has no types
+    """Build a request for these topics, None: for all; never creates one."""
     return MetadataRequest(
-        topics=[MetadataRequest.MetadataRequestTopic(name=name) for name in topics],
+        topics=None if topics is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in topics],
         allow_auto_topic_creation=False,
         include_cluster_authorized_operations=False,
         include_topic_authorized_operations=False,

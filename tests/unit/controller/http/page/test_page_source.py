@@ -86,7 +86,7 @@ def asked(watched: Look, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, 
         return call
 
     ends = {("orders", 0): LogEnd(stable=27, high=27), ("orders", 1): LogEnd(stable=0, high=0)}
-    monkeypatch.setattr(page_source, "log_ends", counted("brokers", lambda *_: ends))
+    monkeypatch.setattr(page_source, "log_ends", counted("brokers", lambda *_, **__: ends))
     monkeypatch.setattr(pins, "list_pins", counted("store", pins.list_pins))
     yield told
     told["gate"].set()

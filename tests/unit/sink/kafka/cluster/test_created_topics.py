@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from concurrent.futures import Future
 from types import SimpleNamespace
@@ -12,12 +13,14 @@ from confluent_kafka import KafkaError
 from confluent_kafka.admin import NewTopic
 from support.clusters.admin_futures import answered
 
+from tandem.backup_avro.errors import TandemError, TransientError
 from tandem.sink.kafka.cluster import admin as cluster
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.kafka.cluster.admin_requests import LATEST
 from tandem.sink.kafka.errors.cluster_errors import (
     ClusterRequestError,
     ClusterTransientError,
+    ClusterUnreachableError,
     TopicExistsError,
     UnknownTopicError,
 )
@@ -37,6 +40,7 @@ class _Client:
     def __init__(self) -> None:
         self.described: list[KafkaError | list[int | None]] = [[1, 1]]
         self.ends: list[KafkaError | int] = [7]
+        self.endless: dict[int, KafkaError] = {}
         self.refusal: KafkaError | None = None
         self.refused: set[str] = set()
         self.requests: list[list[str]] = []
@@ -69,10 +73,11 @@ class _Client:
         }
 
     def list_offsets(self, asks: Mapping[Any, object], **_: object) -> Mapping[Any, Future[object]]:
-        """Answer all in the same way."""
+        """Answer all in the same way, but for partitions in `endless`."""
         answer = _next(self.ends)
+        self.requests.append([f"{part.topic}-{part.partition}" for part in asks])
         said = answer if isinstance(answer, KafkaError) else SimpleNamespace(offset=answer, leader_epoch=0)
-        return {part: answered(said) for part in asks}
+        return {part: answered(self.endless.get(part.partition, said)) for part in asks}
 
 
 def _next(answers: list[Any]) -> Any:
@@ -182,3 +187,40 @@ def test_a_topic_that_stays_unknown_is_unknown(client: _Client, answer: KafkaErr
     client.ends, client.described = [answer], [_UNKNOWN]
     with pytest.raises(UnknownTopicError, match="t-0"):
         _admin(timeout_s=60).list_offsets({("t", 0): LATEST}, read_committed=False)
+
+
+PARTS = {("t", number): LATEST for number in range(3)}
+FOUND = {TopicPartition("t", 0): (7, 0), TopicPartition("t", 2): (7, 0)}
+
+
+@pytest.mark.parametrize("why", [_LEADERLESS, KafkaError(KafkaError._TIMED_OUT)], ids=["no leader", "it hangs"])
+def test_a_partition_that_nobody_answers_for_is_left_out_for_who_can_do_without(
+    client: _Client, why: KafkaError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others are asked once. Who needs all of them gets the error."""
+    monkeypatch.setattr(cluster, "_LEFT_OUT_S", 0.2)
+    client.described, client.endless = [[1, None, 1]], {1: why}
+    missing: dict[TopicPartition, TandemError] = {}
+    began = time.monotonic()
+    assert _admin(timeout_s=60).list_offsets(PARTS, read_committed=False, missing=missing) == FOUND
+    assert time.monotonic() - began < 2
+    assert list(missing) == [TopicPartition("t", 1)]
+    assert client.requests[0] == ["t-0", "t-1", "t-2"]
+    assert all(asked == ["t-1"] for asked in client.requests[1:])
+    with pytest.raises(TransientError, match="t-1"):
+        _admin(timeout_s=0.5).list_offsets(PARTS, read_committed=False)
+
+
+def test_a_partition_that_has_a_leader_soon_is_waited_for(client: _Client) -> None:
+    """A topic that was created, or a leader that moves."""
+    client.described, client.ends = [[1]], [_LEADERLESS, _LEADERLESS, 7]
+    missing: dict[TopicPartition, TandemError] = {}
+    found = _admin().list_offsets({("t", 0): LATEST}, read_committed=False, missing=missing)
+    assert (found, missing) == ({TopicPartition("t", 0): (7, 0)}, {})
+
+
+def test_where_nobody_answers_at_all_nothing_is_left_out(client: _Client) -> None:
+    """That is an error for everybody."""
+    client.described, client.ends = [[1, 1, 1]], [KafkaError(KafkaError._TIMED_OUT)]
+    with pytest.raises(ClusterUnreachableError):
+        _admin().list_offsets(PARTS, read_committed=False, missing={})

@@ -85,9 +85,9 @@ class _Brokers:
         self.waited: list[int] = []
         self.closed = 0
 
-    def bootstrap(self, timeout_ms: float) -> None:
+    async def reach(self, timeout_s: float) -> None:
         """Fail, if that is wanted."""
-        assert timeout_ms > 0
+        assert timeout_s > 0
         if self._unreachable is not None:
             raise self._unreachable
 

@@ -1,0 +1,150 @@
+"""The admin view of an instance: what any broker can answer does not wait for one that hangs.
+
+librdkafka sends such questions to the broker that it knows as the controller, again and again while that one keeps its
+connections open and says nothing. A commit asks for the topics' ids first, so it would wait as long.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+import kafka.errors as kafka_errors
+from confluent_kafka import KafkaError
+from kafka.protocol.admin import DescribeConfigsRequest
+
+from tandem.sink.kafka.auth import client_config
+from tandem.sink.kafka.cluster import admin_errors
+from tandem.sink.kafka.cluster.admin import ClusterAdmin, TopicInfo
+from tandem.sink.kafka.errors.cluster_errors import ClusterAnswerError, ClusterDeniedError, UnknownTopicError
+from tandem.sink.kafka.wire import connections, requests, topic_ids
+from tandem.sink.kafka.wire.unique_keys import unique
+
+_T = TypeVar("_T")
+_PAUSE_S = 0.1
+_OF_TOPIC = 2  # DescribeConfigs: the type of a resource
+_SET_ON_TOPIC = 1  # DescribeConfigs: the source of a value
+
+
+class HedgedAdmin(ClusterAdmin):
+    """A ClusterAdmin that asks for topics, their configuration and the cluster's id on connections of its own.
+
+    A broker that does not answer is not waited for alone (`Connections.ask_any`). Thread-safe; one question at a time.
+    """
+
+    def __init__(self, props: Mapping[str, client_config.Value], *, timeout_s: float = 30.0) -> None:
+        super().__init__(props, timeout_s=timeout_s)
+        config = client_config.for_kafka_python(props)
+        config["receive_message_max_bytes"] = client_config.fetch_limits(props).receive_bytes
+        self._net, self._manager = connections.open_connections(config, servers=self._servers)
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        """Close all connections."""
+        with self._lock:
+            self._manager.close()
+            self._net.close()
+        super().close()
+
+    def _again(self, ask: Callable[[float], _T]) -> _T:
+        return ask(self._deadline())
+
+    def _cluster_id(self, deadline: float) -> str:
+        return str(self._ask(lambda: requests.metadata_request(()), deadline).cluster_id)
+
+    def _listed(self, deadline: float) -> list[str]:
+        return [topic.name for topic in self._ask(lambda: requests.metadata_request(None), deadline).topics]
+
+    def _described(
+        self, names: Sequence[str], deadline: float, denied: dict[str, ClusterDeniedError] | None = None
+    ) -> Iterator[TopicInfo]:
+        response = self._ask(lambda: requests.metadata_request(names), deadline)
+        partitions = {view.name: view.partitions for view in requests.topic_views(response)}
+        found = unique(((topic.name, topic) for topic in response.topics), "topic")
+        for name in names:
+            topic = found.get(name)
+            if topic is None:
+                raise ClusterAnswerError(
+                    f"the Kafka cluster at {self._servers} answers nothing about topic {name}, which it was asked for",
+                    code="TDM-K074",
+                    remedy="it is asked again; if this stays, check which cluster answers at kafka.bootstrap.servers",
+                )
+            try:
+                self._check(topic.error_code, "describe", f"topic {name}", name, denied)
+            except UnknownTopicError:
+                continue
+            if denied is None or name not in denied:
+                no_id = topic.topic_id in (None, topic_ids.ZERO)
+                yield TopicInfo(
+                    name=name,
+                    topic_id="" if no_id else topic_ids.as_text(topic.topic_id),
+                    partitions=MappingProxyType(dict(partitions[name])),
+                    replication_factor=max((len(part.replica_nodes) for part in topic.partitions), default=0),
+                    internal=bool(topic.is_internal),
+                )
+
+    def _configs(
+        self,
+        names: Sequence[str],
+        deadline: float,
+        defaults: Collection[str],
+        denied: dict[str, ClusterDeniedError] | None,
+    ) -> Iterator[tuple[str, dict[str, str]]]:
+        response = self._ask(lambda: _configs_request(names), deadline)
+        for topic in response.results:
+            name = topic.resource_name
+            self._check(topic.error_code, "describe the config of", f"topic {name}", name, denied)
+            if denied is None or name not in denied:
+                yield (
+                    name,
+                    {
+                        entry.name: entry.value
+                        for entry in sorted(topic.configs, key=lambda entry: str(entry.name))
+                        if entry.value is not None and (entry.name in defaults or entry.config_source == _SET_ON_TOPIC)
+                    },
+                )
+
+    def _check(
+        self, code: int, operation: str, resource: str, name: str, denied: dict[str, ClusterDeniedError] | None
+    ) -> None:
+        """Raise the error of a topic's part of a response; one of a missing right goes to `denied`, if given."""
+        if not code:
+            return
+        error = admin_errors.explain(KafkaError(code), operation=operation, resource=resource, servers=self._servers)
+        if not isinstance(error, ClusterDeniedError) or denied is None:
+            raise error
+        denied[name] = error
+
+    def _ask(self, make: Callable[[], Any], deadline: float) -> Any:  # noqa: ANN401 - kafka-python has no types
+        with self._lock:
+            manager = self._manager
+            try:
+                self._net.run(manager.reach, self._seconds(deadline))
+                answer = manager.call_soon(self._answer, make, deadline)
+                return self._net.run(manager.wait_for, answer, self._seconds(deadline) * 1000)
+            except kafka_errors.KafkaError as error:
+                refused = manager.refused_by_all()
+                if refused is not None:
+                    raise refused from None
+                raise connections.explain(manager.worst_error or error, self._servers) from error
+
+    async def _answer(self, make: Callable[[], Any], deadline: float) -> Any:  # noqa: ANN401 - kafka-python has no types
+        while True:
+            try:
+                return await self._manager.ask_any(make)
+            except kafka_errors.KafkaError:
+                if self._manager.refused_by_all() is not None or time.monotonic() + _PAUSE_S >= deadline:
+                    raise
+            await self._net.sleep(_PAUSE_S)
+
+
+def _configs_request(names: Sequence[str]) -> Any:  # noqa: ANN401 - kafka-python has no types
+    resource = DescribeConfigsRequest.DescribeConfigsResource
+    return DescribeConfigsRequest(
+        resources=[resource(resource_type=_OF_TOPIC, resource_name=name, configuration_keys=None) for name in names],
+        include_synonyms=False,
+        include_documentation=False,
+    )
