@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
@@ -59,7 +58,7 @@ def bootstrap(cluster: list[KafkaServer]) -> str:
 
 
 @pytest.fixture
-def pair(cluster: list[KafkaServer], bootstrap: str, new_pair: PairMaker) -> Iterator[Pair]:
+def pair(cluster: list[KafkaServer], bootstrap: str, new_pair: PairMaker) -> Pair:
     """Topic `spread` has its replicas everywhere, `alone` on one broker each; the second leads the heartbeats, too."""
     made = new_pair(["spread", "alone"], kafka=cluster[0], coordination={"replication_factor": 3})
     made.settings["kafka"]["bootstrap.servers"] = bootstrap
@@ -83,10 +82,10 @@ def pair(cluster: list[KafkaServer], bootstrap: str, new_pair: PairMaker) -> Ite
 def test_a_broker_that_hangs_stops_nothing_but_what_it_alone_has(
     cluster: list[KafkaServer], bootstrap: str, pair: Pair
 ) -> None:
-    """Commits go on, heartbeats are heard, the other takes over when it is asked; the rest is named."""
+    """Commits go on, heartbeats are heard, the other starts and takes over when it is asked; the rest is named."""
     _, second, _ = cluster
     with Writer(bootstrap, "spread", 6) as writer:
-        instances = [pair.start(name) for name in ("a", "b")]
+        instances = a, b = [pair.start(name) for name in ("a", "b")]
         pair.wait("generation 1 is complete", lambda: pair.complete(1))
         pair.wait("both are heard", lambda: len(pair.status()["instances"]) == 2)
         second.suspend()
@@ -110,6 +109,9 @@ def test_a_broker_that_hangs_stops_nothing_but_what_it_alone_has(
             assert "alone-0" in unknown["message"]
             assert [one["lag"] is None for one in status["generations"][0]["positions"]].count(True) == 1
 
+            b.kill()
+            b = pair.start("b")
+            pair.wait("b has started", lambda: b.said("running"), timeout_s=40)
             assert pair.tandem("failover", "--no-wait", "-y").returncode == 0
             pair.wait("b has begun", lambda: pair.generation(2), timeout_s=15)
         finally:
@@ -117,3 +119,4 @@ def test_a_broker_that_hangs_stops_nothing_but_what_it_alone_has(
         pair.wait("b has taken over", lambda: pair.complete(2))
         mark = writer.ends()
         pair.wait("all is stored", lambda: pair.covered(mark))
+    assert a.alive

@@ -28,7 +28,7 @@ from tandem.controller.cli.options.help_sections import SectionedGroup
 from tandem.controller.cli.options.invocation import ConfigOption, Invocation, SetOption
 from tandem.controller.cli.output import output
 from tandem.controller.process.timed_call import left_behind
-from tandem.sink.process import safe_text
+from tandem.sink.process import safe_text, stderr_lines
 from tandem.sink.process.environment_secrets import hidden_of_environment
 from tandem.sink.process.resource_limits import ResourceShortage, resource_shortage
 
@@ -250,6 +250,7 @@ def run(arguments: Sequence[str], *, package: str = "tandem.controller.cli") -> 
     debug = os.environ.get("TANDEM_DEBUG", "") not in {"", "0"} or _asks_for_debug(arguments)
     failed: str | None = None
     safe_text.register_secrets(hidden_of_environment(os.environ))
+    stderr_lines.set_only_json(wanted=False)
     try:
         code = _carried_out(arguments, package, debug=debug)
         sys.stdout.flush()

@@ -139,10 +139,9 @@ class CoordinationTopic:
                     "acks": "all",
                     "linger.ms": 0,
                     "message.timeout.ms": 30_000,
-                    "request.timeout.ms": 5_000,
                     # How long a missing topic counts as not yet propagated. This one existed at the start.
                     "topic.metadata.propagation.max.ms": 5_000,
-                    **_SEES_NEW_LEADERS,
+                    **_unless_set(_SEES_NEW_LEADERS, self._props),
                     "logger": _LibrdkafkaLog(),
                 },
             )
@@ -333,6 +332,10 @@ def parse(message: Message) -> CoordinationMessage | None:
     return parsed
 
 
+def _unless_set(ours: Mapping[str, int], props: Mapping[str, client_config.Value]) -> dict[str, int]:
+    return {name: value for name, value in ours.items() if name not in props}
+
+
 def open_consumer(props: Mapping[str, client_config.Value]) -> Any:  # noqa: ANN401 (confluent-kafka has no types)
     """Return a consumer that never joins its group and commits no offsets."""
     return Consumer(
@@ -342,7 +345,7 @@ def open_consumer(props: Mapping[str, client_config.Value]) -> Any:  # noqa: ANN
                 "group.id": f"{GROUP_PREFIX}{uuid.uuid4().hex}",
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
-                **_SEES_NEW_LEADERS,
+                **_unless_set(_SEES_NEW_LEADERS, props),
                 "logger": _LibrdkafkaLog(),
             },
         )

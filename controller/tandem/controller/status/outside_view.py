@@ -142,14 +142,14 @@ def _awaited(asked: TimedCall[_Answer], brokers_s: float | None, waited_s: float
 def _ask_brokers(config: Config, store: ObjectStore) -> _Answer:
     props: dict[str, Value] = dict(config.kafka.reveal())
     try:
-        with suppress(ClusterUnreachableError), ClusterAdmin(props, timeout_s=ANSWER_S) as admin:
-            return _collect_answers(config, store, props, admin, admin.cluster_id())
-        # The broker that is asked first may be one that hangs.
-        from tandem.sink.kafka.cluster.hedged_admin import HedgedAdmin  # noqa: PLC0415 - a fifth of a second
-
-        with HedgedAdmin(props, timeout_s=ANSWER_S) as admin:
+        with ClusterAdmin(props, timeout_s=ANSWER_S) as admin:
             return _collect_answers(config, store, props, admin, admin.cluster_id())
     except TandemError as error:
+        if isinstance(error, ClusterUnreachableError):  # the broker that was asked may be one of several, and hang
+            from tandem.sink.kafka.cluster.hedged_admin import HedgedAdmin  # noqa: PLC0415 - a fifth of a second
+
+            with suppress(TandemError), HedgedAdmin(props, timeout_s=ANSWER_S) as admin:
+                return _collect_answers(config, store, props, admin, admin.cluster_id())
         return _Answer(gaps=(_gap(_EVERYTHING, error),))
 
 

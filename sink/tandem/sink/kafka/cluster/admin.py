@@ -143,10 +143,12 @@ class ClusterAdmin:
         return self._again(self._cluster_id)
 
     def _cluster_id(self, deadline: float) -> str:
-        found = self._call(
+        return str(self._describe_cluster(deadline).cluster_id)
+
+    def _describe_cluster(self, deadline: float) -> Any:  # noqa: ANN401 - confluent-kafka has no type for it
+        return self._call(
             "ask for the id of", "the cluster", lambda: self._admin.describe_cluster(**self._left(deadline)), deadline
         )
-        return str(found.cluster_id)
 
     def topics(
         self,
@@ -519,15 +521,17 @@ class ClusterAdmin:
         left = dict(at)
         while left:
             failed: dict[TopicPartition, TandemError] = {}
+            unknown = False
             try:
                 self._list_offsets(left, level, deadline, found, failed)
             except UnknownTopicError:
+                unknown = True  # what else has failed is not known then
                 believed = believed or time.monotonic() + _UNKNOWN_S
                 if time.monotonic() + pause_s >= min(deadline, believed):
                     raise
             left = {tp: when for tp, when in left.items() if tp not in found}
             error = next(iter(failed.values()), None)
-            if error is not None:
+            if error is not None and not unknown:
                 # For a topic that was just created or has lost its leader, most partitions answer, and the rest soon.
                 may_pass = isinstance(error, ClusterTransientError) and time.monotonic() + pause_s < deadline
                 if missing is not None and found and (not may_pass or time.monotonic() >= patient_until):
@@ -548,7 +552,7 @@ class ClusterAdmin:
         seconds.
         """
         if not self._introduced:
-            self._cluster_id(deadline)
+            self._describe_cluster(deadline)
             self._introduced = True
 
     def _list_offsets(

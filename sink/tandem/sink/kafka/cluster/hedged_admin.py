@@ -16,15 +16,26 @@ import kafka.errors as kafka_errors
 from confluent_kafka import KafkaError
 from kafka.protocol.admin import DescribeConfigsRequest
 
+from tandem.backup_avro.errors import TandemError
 from tandem.sink.kafka.auth import client_config
 from tandem.sink.kafka.cluster import admin_errors
 from tandem.sink.kafka.cluster.admin import ClusterAdmin, TopicInfo
-from tandem.sink.kafka.errors.cluster_errors import ClusterAnswerError, ClusterDeniedError, UnknownTopicError
+from tandem.sink.kafka.errors.cluster_errors import (
+    ClusterAnswerError,
+    ClusterAuthenticationError,
+    ClusterDeniedError,
+    ClusterUnreachableError,
+    UnknownTopicError,
+)
+from tandem.sink.kafka.errors.error_codes import ErrorCode
 from tandem.sink.kafka.wire import connections, requests, topic_ids
 from tandem.sink.kafka.wire.unique_keys import unique
 
 _T = TypeVar("_T")
 _PAUSE_S = 0.1
+_UNKNOWN_S = 2.0
+_TRIES_TO_REBOOTSTRAP = 8
+_UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 _OF_TOPIC = 2  # DescribeConfigs: the type of a resource
 _SET_ON_TOPIC = 1  # DescribeConfigs: the source of a value
 
@@ -36,42 +47,45 @@ class HedgedAdmin(ClusterAdmin):
     """
 
     def __init__(self, props: Mapping[str, client_config.Value], *, timeout_s: float = 30.0) -> None:
-        super().__init__(props, timeout_s=timeout_s)
         config = client_config.for_kafka_python(props)
+        config.setdefault("socket_connection_setup_timeout_ms", connections.FIRST_CONNECT_MS)
         config["receive_message_max_bytes"] = client_config.fetch_limits(props).receive_bytes
-        self._net, self._manager = connections.open_connections(config, servers=self._servers)
-        self._lock = threading.Lock()
+        self._net, self._manager = connections.open_connections(config, servers=client_config.servers_of(props))
+        self._lock = threading.RLock()
+        super().__init__(props, timeout_s=timeout_s)
 
     def close(self) -> None:
         """Close all connections."""
-        with self._lock:
-            self._manager.close()
-            self._net.close()
-        super().close()
+        try:
+            with self._lock:
+                self._manager.close()
+                self._net.close()
+        finally:
+            super().close()
 
     def _again(self, ask: Callable[[float], _T]) -> _T:
-        return ask(self._deadline())
+        with self._lock:  # who waits for another one's question has all of the time for its own
+            return ask(self._deadline())
 
     def _cluster_id(self, deadline: float) -> str:
-        return str(self._ask(lambda: requests.metadata_request(()), deadline).cluster_id)
+        return str(self._metadata((), deadline).cluster_id)
 
     def _listed(self, deadline: float) -> list[str]:
-        return [topic.name for topic in self._ask(lambda: requests.metadata_request(None), deadline).topics]
+        return [topic.name for topic in self._metadata(None, deadline).topics]
+
+    def _metadata(self, names: Sequence[str] | None, deadline: float) -> Any:  # noqa: ANN401 - no types there
+        response = self._ask(lambda: requests.metadata_request(names), deadline)
+        self._manager.cluster.update_metadata(response)  # where brokers are
+        return response
 
     def _described(
         self, names: Sequence[str], deadline: float, denied: dict[str, ClusterDeniedError] | None = None
     ) -> Iterator[TopicInfo]:
-        response = self._ask(lambda: requests.metadata_request(names), deadline)
+        response = self._metadata(names, deadline)
         partitions = {view.name: view.partitions for view in requests.topic_views(response)}
         found = unique(((topic.name, topic) for topic in response.topics), "topic")
         for name in names:
-            topic = found.get(name)
-            if topic is None:
-                raise ClusterAnswerError(
-                    f"the Kafka cluster at {self._servers} answers nothing about topic {name}, which it was asked for",
-                    code="TDM-K074",
-                    remedy="it is asked again; if this stays, check which cluster answers at kafka.bootstrap.servers",
-                )
+            topic = self._told(found, name)
             try:
                 self._check(topic.error_code, "describe", f"topic {name}", name, denied)
             except UnknownTopicError:
@@ -93,9 +107,16 @@ class HedgedAdmin(ClusterAdmin):
         defaults: Collection[str],
         denied: dict[str, ClusterDeniedError] | None,
     ) -> Iterator[tuple[str, dict[str, str]]]:
-        response = self._ask(lambda: _configs_request(names), deadline)
-        for topic in response.results:
-            name = topic.resource_name
+        patient_until = min(deadline, time.monotonic() + _UNKNOWN_S)
+        while True:
+            response = self._ask(lambda: _configs_request(names), deadline)
+            found = unique(((topic.resource_name, topic) for topic in response.results), "topic")
+            unknown = [name for name in names if self._told(found, name).error_code == _UNKNOWN]
+            if not unknown or time.monotonic() >= patient_until:
+                break
+            time.sleep(_PAUSE_S)  # this broker may not have heard yet of what another one has described
+        for name in names:
+            topic = found[name]
             self._check(topic.error_code, "describe the config of", f"topic {name}", name, denied)
             if denied is None or name not in denied:
                 yield (
@@ -106,6 +127,15 @@ class HedgedAdmin(ClusterAdmin):
                         if entry.value is not None and (entry.name in defaults or entry.config_source == _SET_ON_TOPIC)
                     },
                 )
+
+    def _told(self, found: Mapping[str, Any], name: str) -> Any:  # noqa: ANN401 - kafka-python has no types
+        if name not in found:
+            raise ClusterAnswerError(
+                f"the Kafka cluster at {self._servers} answers nothing about topic {name}, which it was asked for",
+                code="TDM-K074",
+                remedy="it is asked again; if this stays, check which cluster answers at kafka.bootstrap.servers",
+            )
+        return found[name]
 
     def _check(
         self, code: int, operation: str, resource: str, name: str, denied: dict[str, ClusterDeniedError] | None
@@ -119,6 +149,7 @@ class HedgedAdmin(ClusterAdmin):
         denied[name] = error
 
     def _ask(self, make: Callable[[], Any], deadline: float) -> Any:  # noqa: ANN401 - kafka-python has no types
+        self._admin.poll(0)  # what librdkafka's client reports would pile up
         with self._lock:
             manager = self._manager
             try:
@@ -126,19 +157,38 @@ class HedgedAdmin(ClusterAdmin):
                 answer = manager.call_soon(self._answer, make, deadline)
                 return self._net.run(manager.wait_for, answer, self._seconds(deadline) * 1000)
             except kafka_errors.KafkaError as error:
-                refused = manager.refused_by_all()
-                if refused is not None:
-                    raise refused from None
-                raise connections.explain(manager.worst_error or error, self._servers) from error
+                typed = self._typed(error)
+                # All known brokers may have moved: the configured servers are asked from now on (KIP-899).
+                manager.bootstrap_async()
+                raise typed from error
 
     async def _answer(self, make: Callable[[], Any], deadline: float) -> Any:  # noqa: ANN401 - kafka-python has no types
+        tries = 0
         while True:
+            tries += 1
             try:
                 return await self._manager.ask_any(make)
             except kafka_errors.KafkaError:
                 if self._manager.refused_by_all() is not None or time.monotonic() + _PAUSE_S >= deadline:
                     raise
+            if tries % _TRIES_TO_REBOOTSTRAP == 0:
+                self._manager.bootstrap_async()
             await self._net.sleep(_PAUSE_S)
+
+    def _typed(self, error: BaseException) -> TandemError:
+        """Return the error of a question. That brokers refuse the login is one only if all of them do."""
+        refused = self._manager.refused_by_all()
+        if refused is not None:
+            return refused
+        cause = error if self._manager.bootstrapped else self._manager.worst_error or error
+        typed = connections.explain(cause, self._servers)
+        if not isinstance(typed, ClusterAuthenticationError):
+            return typed
+        return ClusterUnreachableError(
+            f"No Kafka broker answers at {self._servers}; the last one that was asked: {typed.args[0]}",
+            code="TDM-K075",
+            remedy=typed.remedy,
+        )
 
 
 def _configs_request(names: Sequence[str]) -> Any:  # noqa: ANN401 - kafka-python has no types

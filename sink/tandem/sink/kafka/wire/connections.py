@@ -20,8 +20,8 @@ import random
 import ssl
 import struct
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Collection
+from typing import Any, Final
 
 import kafka.errors as kafka_errors
 from kafka.future import Future
@@ -47,6 +47,9 @@ _MOST_KEPT = 4
 _QUIET = 64
 """Number of small frames in a row (half a minute of an idle tail) after which buffers of large frames are freed."""
 _BOOTSTRAP_TRIES = 3
+FIRST_CONNECT_MS: Final = 2_000
+"""For who asks one of several servers: how long a connection may take at the first try, and twice as long with each
+failure. kafka-python's own 10 s all go to a server that accepts connections and then hangs."""
 _LOOK = 0.05
 """Seconds between two looks whether the brokers are known."""
 _PATIENCE = 2.0
@@ -374,7 +377,7 @@ class Connections(_ReportingConnections):
             if refused is not None:
                 raise refused
             if time.monotonic() >= deadline:
-                raise self.worst_error or kafka_errors.KafkaTimeoutError(f"no answer within {timeout_s:g} s")
+                raise kafka_errors.KafkaTimeoutError(f"no answer within {timeout_s:g} s")
             await self._net.sleep(_LOOK)
         if reached is not None:
             await reached
@@ -383,38 +386,36 @@ class Connections(_ReportingConnections):
         """Send `make()`, a request that any broker can answer, and return the first response.
 
         A broker that hangs keeps its connections: it would be waited for until the request times out. So another one is
-        asked, too, after a while. Raises kafka-python's exception when all that were asked have failed.
+        asked, too, every two seconds. Raises kafka-python's exception when none of those that were asked is left.
         """
         first = Future()
-        asked: list[int | str | None] = []
-        failed: list[BaseException] = []
+        waiting: set[int | str | None] = set()
+        until = time.monotonic() + self.config["request_timeout_ms"] / 1000
 
         def succeeded(response: object) -> None:
             if not first.is_done:
                 first.success(response)
 
-        def did_not(error: BaseException) -> None:
-            failed.append(error)
-            if len(failed) == len(asked) and not first.is_done:
+        def failed(node: int | str | None, error: BaseException) -> None:
+            waiting.discard(node)
+            if not waiting and not first.is_done:
                 first.failure(error)
 
         node = self.least_loaded_node()
         while not first.is_done:
-            asked.append(node)
-            self.send(make(), node_id=node).add_callback(succeeded).add_errback(did_not)
-            node = self._not_asked(asked)
-            if node is None:
-                break
+            if node is not None or not waiting:
+                waiting.add(node)
+                self.send(make(), node_id=node).add_callback(succeeded).add_errback(functools.partial(failed, node))
             try:
                 return await self.wait_for(first, _PATIENCE * 1000)
-            except kafka_errors.KafkaTimeoutError:
-                continue  # unless it is the request's own time that is over
+            except kafka_errors.KafkaTimeoutError:  # if it is the request's own, `first` is done
+                node = self._not_asked(waiting) if time.monotonic() < until else None
         return await first
 
-    def _not_asked(self, asked: list[int | str | None]) -> int | str | None:
-        """Return a broker that can be asked besides these, if possible one that is connected."""
+    def _not_asked(self, waiting: Collection[int | str | None]) -> int | str | None:
+        """Return a broker that can be asked besides these, if possible one that is connected; None if there is none."""
         nodes: list[int | str] = [broker.node_id for broker in self.cluster.brokers()]
-        left = [node for node in nodes if node not in asked and self.connection_delay(node) <= 0]
+        left = [node for node in nodes if node not in waiting and self.connection_delay(node) <= 0]
         connected = {connection.node_id for connection in self.least_used_connections()}
         return random.choice([node for node in left if node in connected] or left or [None])  # noqa: S311 - no secret
 

@@ -34,13 +34,21 @@ class Cluster:
     def __init__(self, admin: HedgedAdmin) -> None:
         self.topics: list[Any] = [described("t", ONE)]
         self.configs: list[Any] = []
+        self.later: list[Any] = []
         self.errors: list[Exception] = []
         self.asked: list[Any] = []
         self.busy = 0
+        self.learnt: list[Any] = []
+        self.bootstraps = 0
         manager = admin._manager
         manager.reach = self._reach
         manager.ask_any = self._ask_any
+        manager.cluster.update_metadata = self.learnt.append
+        manager.bootstrap_async = self._bootstrap
         self._net = admin._net
+
+    def _bootstrap(self) -> None:
+        self.bootstraps += 1
 
     async def _reach(self, timeout_s: float) -> None:
         assert timeout_s > 0
@@ -55,7 +63,8 @@ class Cluster:
         if self.errors:
             raise self.errors.pop(0)
         if type(request).__name__.startswith("DescribeConfigs"):
-            return SimpleNamespace(results=self.configs)
+            found, self.configs, self.later = self.configs, self.later or self.configs, []
+            return SimpleNamespace(results=found)
         wanted = None if request.topics is None else {topic.name for topic in request.topics}
         found = [topic for topic in self.topics if wanted is None or topic.name in wanted]
         return SimpleNamespace(API_VERSION=12, cluster_id="c-1", topics=found)
@@ -100,6 +109,8 @@ def test_topics_are_described(admin: HedgedAdmin, cluster: Cluster) -> None:
     assert (found.replication_factor, found.internal) == (3, False)
     assert admin.cluster_id() == "c-1"
     assert all(request.allow_auto_topic_creation is False for request in cluster.asked)
+    assert len(cluster.learnt) == len(cluster.asked), "where brokers are is learnt from each answer"
+    assert cluster.bootstraps == 0
 
 
 def test_a_topic_that_may_not_be_described(admin: HedgedAdmin, cluster: Cluster) -> None:
@@ -133,6 +144,19 @@ def test_what_is_set_on_the_topic_and_what_counts_is_its_config(admin: HedgedAdm
     denied: dict[str, ClusterDeniedError] = {}
     assert admin.config(["t"], denied=denied) == {}
     assert "DescribeConfigs" in str(denied["t"].remedy)
+    cluster.configs = []
+    with pytest.raises(ClusterAnswerError, match="nothing about topic t"):
+        admin.config(["t"])
+
+
+def test_a_broker_that_has_not_heard_of_a_topic_yet_is_asked_for_its_config_again(
+    admin: HedgedAdmin, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another one has just described it. After a while it is believed."""
+    monkeypatch.setattr("tandem.sink.kafka.cluster.hedged_admin._UNKNOWN_S", 0.3)
+    cluster.later = [configured("t", [("segment.ms", "7", 1)])]
+    cluster.configs = [configured("t", [], code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
+    assert admin.config(["t"]) == {"t": {"segment.ms": "7"}}
     cluster.configs = [configured("t", [], code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
     with pytest.raises(UnknownTopicError, match="topic t"):
         admin.config(["t"])
@@ -142,11 +166,13 @@ def test_a_connection_that_breaks_is_no_end(admin: HedgedAdmin, cluster: Cluster
     """It is asked again until the time is over; then the servers are named."""
     cluster.errors = [kafka_errors.KafkaConnectionError("closed"), kafka_errors.NodeNotReadyError(1)]
     assert [info.name for info in admin.topics(["t"])] == ["t"]
+    assert cluster.bootstraps == 0
     cluster.errors = [kafka_errors.KafkaConnectionError("closed")] * 1000
     began = time.monotonic()
     with pytest.raises(ClusterUnreachableError, match=r"127\.0\.0\.1:1"):
         admin.topics(["t"])
     assert time.monotonic() - began < 4
+    assert cluster.bootstraps > 1, "all known brokers may have moved: the configured servers are asked again"
 
 
 def test_several_threads_may_ask(admin: HedgedAdmin, cluster: Cluster) -> None:
@@ -180,3 +206,15 @@ def test_credentials_that_all_refuse_are_not_waited_for(admin: HedgedAdmin) -> N
     with pytest.raises(ClusterAuthenticationError, match="invalid credentials"):
         admin.topics(["t"])
     assert time.monotonic() - began < 1
+
+
+def test_one_broker_that_refuses_is_no_refusal_of_all(admin: HedgedAdmin, cluster: Cluster) -> None:
+    """An instance ends for good where all refuse, so an old refusal must not be taken for the reason of a timeout."""
+    manager = admin._manager
+    manager.worst_error = kafka_errors.SaslAuthenticationFailedError("certificate expired")
+    cluster.errors = [kafka_errors.RequestTimedOutError("over")] * 1000
+    with pytest.raises(ClusterUnreachableError):
+        admin.topics(["t"])
+    cluster.errors = [kafka_errors.SaslAuthenticationFailedError("certificate expired")] * 1000
+    with pytest.raises(ClusterUnreachableError, match="certificate expired"):
+        admin.topics(["t"])

@@ -84,7 +84,8 @@ def test_one_that_is_slow_may_still_answer_first(manager: Asked, answers: dict[i
     answers.update({1: slow, 2: Future().failure(down())})
     manager._net.call_later(0.2, lambda: slow.success("late"))
     assert ask(manager, answers) == "late"
-    assert manager.sent == [1, 2]
+    assert manager.sent[:2] == [1, 2]
+    assert manager.sent.count(1) == 1
 
 
 def test_what_fails_at_once_is_for_the_caller(manager: Asked, answers: dict[int, Any]) -> None:
@@ -114,3 +115,25 @@ def test_a_broker_that_rests_is_not_asked_besides(manager: Asked, answers: dict[
     manager._net.call_later(0.2, lambda: hangs.success("late"))
     assert ask(manager, answers) == "late"
     assert manager.sent == [1]
+
+
+def test_a_broker_that_has_rested_is_asked_besides(manager: Asked, answers: dict[int, Any]) -> None:
+    """One that was started again a moment ago, while the other one hangs."""
+    hangs = Future()
+    answers.update({1: hangs, 2: Future().success("answer")})
+    manager._backoff[2] = (1, time.monotonic() + 0.2, 10_000)
+    manager._net.call_later(5, lambda: hangs.failure(kafka_errors.RequestTimedOutError("over")))
+    assert ask(manager, answers) == "answer"
+    assert manager.sent == [1, 2]
+
+
+def test_who_hangs_for_ever_is_not_asked_for_ever(manager: Asked, answers: dict[int, Any]) -> None:
+    """Not longer than a request may take; then the error of the last one that is left comes."""
+    manager.config["request_timeout_ms"] = 200
+    first, second = Future(), Future()
+    answers.update({1: first, 2: second})
+    manager._net.call_later(0.4, lambda: first.failure(kafka_errors.RequestTimedOutError("over")))
+    manager._net.call_later(0.5, lambda: second.failure(kafka_errors.RequestTimedOutError("over, too")))
+    with pytest.raises(kafka_errors.RequestTimedOutError, match="too"):
+        ask(manager, answers)
+    assert sorted(manager.sent) == [1, 2]
