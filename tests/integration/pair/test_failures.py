@@ -86,7 +86,7 @@ def test_brokers_away_at_start_and_in_mid_run(
         make_topic(topic_name, bootstrap=server.bootstrap, config=UNCLEANED)
         write(server.bootstrap, topic_name, 100)
         b = pair.start("b", kafka={"bootstrap.servers": guarded, **LOGIN, "sasl.password": "not-the-password"})
-        assert_ends(b, ERROR, guarded, "refuse the connection", "check security.protocol", "sasl.password")
+        assert_ends(b, ERROR, guarded, "refuse the credentials", "TDM-K064", "security.protocol", "sasl.password")
         assert not b.said("the brokers can't be reached"), "no reason to wait"
         assert "not-the-password" not in b.text()
         pair.wait("generation 1 is complete", lambda: pair.complete(1))
