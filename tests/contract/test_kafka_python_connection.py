@@ -23,7 +23,7 @@ from confluent_kafka import Consumer, KafkaException
 from kafka.cluster import ClusterMetadata
 from kafka.future import Future
 from kafka.net.connection import KafkaConnection
-from kafka.net.inet import create_connection
+from kafka.net.inet import KafkaNetSocket
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
@@ -151,7 +151,9 @@ def test_the_transports() -> None:
         assert issubclass(mine, theirs)
         assert mine._read_from_sock is not theirs._read_from_sock
         assert mine.write is not theirs.write
-    assert parameters(create_connection)[:3] == ["net", "host", "port"]
+    assert parameters(KafkaNetSocket.dns_lookup)[:3] == ["self", "host", "port"]
+    assert parameters(KafkaNetSocket.socket) == ["self", "family", "sock_type", "proto"]
+    assert parameters(KafkaNetSocket.sock_connect) == ["self", "net", "sock", "sockaddr", "timeout_at"]
 
 
 def test_the_parser_and_the_connection() -> None:

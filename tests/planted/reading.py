@@ -174,6 +174,12 @@ MISTAKES: tuple[Mistake, ...] = (
         new="            topic = found.get(name)\n            if topic is None:\n                continue\n",
     ),
     Mistake(
+        name="a connection that fails stays open",
+        file="sink/tandem/sink/kafka/wire/connections.py",
+        old="                if not connected:\n",
+        new="                if connected is None:\n",
+    ),
+    Mistake(
         name="an end that nobody tells hides the others",
         file="sink/tandem/sink/kafka/cluster/admin.py",
         old="if missing is not None and found and (",

@@ -9,7 +9,8 @@ Inner parts of kafka-python that are used, checked by tests/contract/test_kafka_
 calls `maybe_raise_auth_failure` first, `least_loaded_node`, `connection_delay`, `wait_for`), `Future`,
 `KafkaTCPTransport` and `KafkaSSLTransport` (`_read_from_sock`, `write`, `abort`, `_sock`, `_net`, `_read`, `_closed`,
 `_writing`, `_write_buffer`, `_protocol`, `last_read`, `last_write`), `KafkaConnection` (`init_future`, `parser`,
-`data_received`), `KafkaProtocol` (`receive_bytes`, `_process_response`, `_validate_frame_size`, `in_flight_requests`),
+`data_received`), `KafkaNetSocket` (`dns_lookup`, `socket`, `sock_connect`), `KafkaProtocol` (`receive_bytes`,
+`_process_response`, `_validate_frame_size`, `in_flight_requests`),
 the decoder that `FetchResponse._struct` generates for a version.
 """
 
@@ -25,7 +26,7 @@ from typing import Any, Final
 
 import kafka.errors as kafka_errors
 from kafka.future import Future
-from kafka.net.inet import create_connection
+from kafka.net.inet import KafkaNetSocket
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.sasl.oauth import AbstractTokenProvider
 from kafka.net.selector import NetworkSelector
@@ -286,14 +287,7 @@ class _ReportingConnections(KafkaConnectionManager):  # type: ignore[misc]  # un
         """Record the error with which connecting to a node failed."""
 
     async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:  # noqa: ANN401 - no types
-        sock = await create_connection(
-            self._net,
-            node.host,
-            node.port,
-            self.config["socket_options"],
-            proxy_url=self.config["proxy_url"],
-            timeout_at=timeout_at,
-        )
+        sock = await self._open_socket(node, timeout_at)
         if not self.ssl_enabled:
             return _Plain(self._net, sock, host=node.host, buffers=self._buffers)
         try:
@@ -310,6 +304,33 @@ class _ReportingConnections(KafkaConnectionManager):  # type: ignore[misc]  # un
             message = f"TLS handshake with {node.host}:{node.port} failed: {error}"
             raise kafka_errors.KafkaConnectionError(message) from error
         return transport
+
+    async def _open_socket(self, node: Any, timeout_at: float | None) -> Any:  # noqa: ANN401 - kafka-python has no types
+        """Return a connected socket. kafka-python's own function leaves those that fail to the garbage collector.
+
+        That one comes seldom: while brokers are away, an instance would have some more open files each minute.
+        """
+        factory = KafkaNetSocket(self.config["proxy_url"])
+        failed = kafka_errors.KafkaConnectionError("DNS Resolution failure")
+        for family, kind, protocol, _, address in factory.dns_lookup(node.host, node.port):
+            sock = factory.socket(family, kind, protocol)
+            connected = False
+            try:
+                sock.setblocking(False)
+                for option in self.config["socket_options"]:
+                    sock.setsockopt(*option)
+                await factory.sock_connect(self._net, sock, address, timeout_at=timeout_at)
+                connected = True
+            except kafka_errors.KafkaTimeoutError:
+                raise kafka_errors.KafkaConnectionError("Connection timed out") from None
+            except (kafka_errors.KafkaConnectionError, OSError) as error:
+                failed = kafka_errors.KafkaConnectionError(f"unable to connect: {error}")
+            finally:
+                if not connected:
+                    sock.close()
+            if connected:
+                return sock
+        raise failed
 
 
 class FailFastConnections(_ReportingConnections):

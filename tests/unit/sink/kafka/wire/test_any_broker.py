@@ -1,9 +1,12 @@
-"""A question that any broker can answer: one that hangs is not waited for alone."""
+"""Brokers that hang or are not there: none is waited for alone, and nothing stays open."""
 
 from __future__ import annotations
 
+import gc
+import socket
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +14,7 @@ import kafka.errors as kafka_errors
 import pytest
 from kafka.future import Future
 
+from tandem.controller.sandbox.ports import pick_ports
 from tandem.sink.kafka.wire.connections import Connections, open_connections
 
 
@@ -24,6 +28,35 @@ def down() -> Exception:
     """What a connection ends with to a broker that is down."""
     error: Exception = kafka_errors.KafkaConnectionError("connection refused")
     return error
+
+
+OPEN_FILES = Path("/proc/self/fd")
+
+
+@pytest.fixture
+def silent() -> Iterator[int]:
+    """A port where connections are accepted, and nothing is answered."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield listening.getsockname()[1]
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["it hangs", "nobody is there"])
+def test_connections_that_fail_leave_no_file_open(silent: int, there: bool) -> None:
+    """The garbage collector may be long in coming: a pair that waits for its brokers over a night would run out."""
+    port = silent if there else pick_ports(1)[0]
+    config = {"bootstrap_servers": [f"127.0.0.1:{port}"], "socket_connection_setup_timeout_ms": 50}
+    gc.disable()
+    try:
+        before = len([*OPEN_FILES.iterdir()])
+        for _ in range(3):
+            net, made = open_connections(config, servers="x")
+            with pytest.raises(kafka_errors.KafkaError):
+                net.run(made.reach, 0.5)
+            made.close()
+            net.close()
+        assert len([*OPEN_FILES.iterdir()]) == before
+    finally:
+        gc.enable()
 
 
 @pytest.fixture
