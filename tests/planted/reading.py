@@ -158,8 +158,8 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="a broker that hangs is waited for alone",
         file="sink/tandem/sink/kafka/wire/connections.py",
-        old="            if node is None:\n                break\n            try:\n",
-        new="            if asked:\n                break\n            try:\n",
+        old="node = self._not_asked(waiting) if time.monotonic() < until else None",
+        new="node = None",
     ),
     Mistake(
         name="one leader that hangs takes the answers of the others",
@@ -170,7 +170,7 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="a topic that a broker says nothing about is taken for deleted",
         file="sink/tandem/sink/kafka/cluster/hedged_admin.py",
-        old="            topic = found.get(name)\n",
+        old="            topic = self._told(found, name)\n",
         new="            topic = found.get(name)\n            if topic is None:\n                continue\n",
     ),
     Mistake(
