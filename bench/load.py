@@ -54,12 +54,12 @@ def fill(bootstrap: str, load: Load) -> float:
     )
     for future in admin.create_topics([topic]).values():
         future.result(30)
-    _wait_until_led(admin, load.topic, topic.num_partitions)
+    wait_until_led(admin, load.topic, topic.num_partitions)
     for number in range(2 * _AT_ONCE, load.partitions + _AT_ONCE, _AT_ONCE):
         more = NewPartitions(load.topic, min(number, load.partitions))
         for future in admin.create_partitions([more]).values():
             future.result(120)
-        _wait_until_led(admin, load.topic, more.new_total_count)
+        wait_until_led(admin, load.topic, more.new_total_count)
     rng = random.Random(load.topic)
     values = [] if load.distinct else [value_of(rng, load) for _ in range(2048)]
     producer = Producer(
@@ -96,7 +96,7 @@ def fill(bootstrap: str, load: Load) -> float:
     return time.perf_counter() - began
 
 
-def _wait_until_led(admin: AdminClient, topic: str, partitions: int) -> None:
+def wait_until_led(admin: AdminClient, topic: str, partitions: int) -> None:
     """Wait until each partition has a leader: a broker takes a minute to make some thousands of them."""
     deadline = time.monotonic() + 300
     while True:

@@ -11,13 +11,13 @@ import statistics
 import tempfile
 import time
 from collections import defaultdict, deque
-from functools import partial
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
+from bench.load import wait_until_led
 from bench.servers import BenchKafka
 from tandem.spark_jobs.restore.progress.batch_producer import BatchProducer, Sent
 
@@ -27,7 +27,6 @@ _ROUNDS = 3
 _ANSWER_S = 60.0
 _BATCHES = (100_000, 300_000, 900_000, 3_600_000)
 _IN_FLIGHT = (1 << 20, 4 << 20, 8 << 20, 32 << 20)
-_TOPIC = "produced"
 
 
 def _batch(size: int) -> tuple[bytes, int]:
@@ -47,7 +46,7 @@ def _batch(size: int) -> tuple[bytes, int]:
     return bytes(builder.build()), records
 
 
-def _send(producer: BatchProducer, batch: tuple[bytes, int], in_flight: int) -> float:
+def _send(producer: BatchProducer, topic: str, batch: tuple[bytes, int], in_flight: int) -> float:
     """Send `_TOTAL` bytes in one transaction; return the seconds."""
     data, records = batch
     waiting: deque[Sent] = deque()
@@ -55,7 +54,7 @@ def _send(producer: BatchProducer, batch: tuple[bytes, int], in_flight: int) -> 
     began = time.perf_counter()
     producer.begin()
     for number in range(_TOTAL // len(data)):
-        sent = producer.append(_TOPIC, number % 2, data, records)
+        sent = producer.append(topic, number % 2, data, records)
         waiting.append(sent)
         flying += sent.size
         while flying > in_flight:
@@ -80,20 +79,19 @@ def main() -> None:
             batches = {size: _batch(size) for size in _BATCHES}
             for number in range(_ROUNDS):
                 config = {"max.message.bytes": "8000000", "retention.bytes": str(_TOTAL), "segment.bytes": "134217728"}
-                create = partial(admin.create_topics, [NewTopic(_TOPIC, num_partitions=2, config=config)])
-                create()[_TOPIC].result(30)
-                time.sleep(2)
+                topic = f"produced-{number}"
+                admin.create_topics([NewTopic(topic, num_partitions=2, config=config)])[topic].result(30)
+                wait_until_led(admin, topic, 2)
                 for size in _BATCHES:
                     for in_flight in _IN_FLIGHT:
                         producer = BatchProducer({"bootstrap.servers": kafka.bootstrap}, f"bench-{number}")
                         producer.init_transactions()
-                        producer.know(_TOPIC)
+                        producer.know(topic)
                         before = time.process_time()
-                        rates[size, in_flight].append(_TOTAL / _send(producer, batches[size], in_flight) / 1e6)
+                        rates[size, in_flight].append(_TOTAL / _send(producer, topic, batches[size], in_flight) / 1e6)
                         cpu[size, in_flight].append(time.process_time() - before)
                         producer.discard()
-                admin.delete_topics([_TOPIC])[_TOPIC].result(30)
-                time.sleep(2)
+                admin.delete_topics([topic])[topic].result(30)
         finally:
             kafka.kill()
     print("| batches of | in flight | MB/s | CPU s for a GB |\n|--:|--:|--:|--:|")

@@ -152,7 +152,7 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="one broker that does not know a topic is believed at once",
         file="sink/tandem/sink/kafka/cluster/admin.py",
-        old="believed or time.monotonic() + _UNKNOWN_S",
+        old="believed or time.monotonic() + UNKNOWN_S",
         new="believed or time.monotonic()",
     ),
     Mistake(

@@ -17,13 +17,12 @@ from tandem.controller.cli import main
 from tandem.spark_jobs.spark.session import session
 
 def work(*_, **__):
-    main._configure_log(debug=False)  # as each command does
     with session("local[1]", name="test") as spark:
         print("at work", flush=True)
         begun = sys.argv[1]
         spark.sparkContext.parallelize([1], 1).map(lambda _: (open(begun, "w").close(), time.sleep(600))).count()
 
-main._command = lambda *_, **__: type("Command", (), {"main": staticmethod(work)})
+main._command = lambda package: type("Command", (), {"main": staticmethod(work)})
 sys.exit(main.run([]))
 """
 

@@ -105,16 +105,14 @@ _COMPLETION_PARAMETERS: Final = frozenset({"install_completion", "show_completio
 class _Deferred(typer.core.TyperCommand):
     """Placeholder of a command in help and suggestions; it imports the command's module when the command is called."""
 
-    def __init__(self, *, name: str, summary: str, module: str, debug: bool) -> None:
+    def __init__(self, *, name: str, summary: str, module: str) -> None:
         super().__init__(name=name, help=summary, rich_markup_mode=None)
         self.module = module
-        self.debug = debug
 
     def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:  # noqa: ANN401 - typer hides click's types
         """Return the context of the real command."""
         if self.name != _STAYS:
             collect_rarely()
-        _configure_log(debug=self.debug)
         command = typer.main.get_command(importlib.import_module(self.module).app)
         _make_plain(command)
         command.name = self.name
@@ -201,6 +199,7 @@ def _tandem(
     Exit codes: 0 ok, 1 error, 2 usage or configuration, 3 unhealthy or mismatch, 4 timed out, 5 refused for safety.
     `tandem check` has those of a monitoring plugin: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN.
     """
+    _configure_log(debug=debug or _debug_of_environment())
     context.obj = Invocation(config=config, overrides=tuple(overrides or ()), debug=debug)
 
 
@@ -217,12 +216,12 @@ def _is_there(module: str) -> bool:
     return False
 
 
-def _command(package: str, *, debug: bool) -> Any:  # noqa: ANN401 - typer hides click's types
+def _command(package: str) -> Any:  # noqa: ANN401 - typer hides click's types
     command: Any = typer.main.get_command(app)  # a group, because it has a callback
     for name, summary in COMMANDS.items():
         module = module_of(name, package=package)
         if _is_there(module):
-            command.add_command(_Deferred(name=name, summary=summary, module=module, debug=debug))
+            command.add_command(_Deferred(name=name, summary=summary, module=module))
     return command
 
 
@@ -247,12 +246,16 @@ def run(arguments: Sequence[str], *, package: str = "tandem.controller.cli") -> 
 
     Command modules are looked for in `package`.
     """
-    debug = os.environ.get("TANDEM_DEBUG", "") not in {"", "0"} or _asks_for_debug(arguments)
+    debug = _debug_of_environment() or _asks_for_debug(arguments)
     failed: str | None = None
     safe_text.register_secrets(hidden_of_environment(os.environ))
     stderr_lines.set_only_json(wanted=False)
+    # The store's client logs each retry at a lower level; the final error has the result.
+    logging.getLogger("stamina").setLevel(logging.ERROR)
+    # Py4J logs a stack trace to the root logger on Ctrl-C, which tells the user nothing.
+    logging.getLogger().addFilter(_is_no_interrupt)
     try:
-        code = _carried_out(arguments, package, debug=debug)
+        code = _carried_out(arguments, package)
         sys.stdout.flush()
     except TandemError as error:
         failed = str(error.args[0]) if error.args else type(error).__name__
@@ -281,10 +284,10 @@ def run(arguments: Sequence[str], *, package: str = "tandem.controller.cli") -> 
     return code if isinstance(code, int) else ExitCode.OK
 
 
-def _carried_out(arguments: Sequence[str], package: str, *, debug: bool) -> Any:  # noqa: ANN401 - whatever the command returns
+def _carried_out(arguments: Sequence[str], package: str) -> Any:  # noqa: ANN401 - whatever the command returns
     """Run the command. Raises ConfigError if it needs the extra [spark], which is not installed."""
     try:
-        return _command(package, debug=debug).main(list(arguments), prog_name="tandem", standalone_mode=False)
+        return _command(package).main(list(arguments), prog_name="tandem", standalone_mode=False)
     except ModuleNotFoundError as error:
         from tandem.spark_jobs.spark.session import missing_extra  # noqa: PLC0415 - only then
 
@@ -294,15 +297,11 @@ def _carried_out(arguments: Sequence[str], package: str, *, debug: bool) -> Any:
 
 
 def _configure_log(*, debug: bool) -> None:
-    """Configure the log of a command. Its libraries take twice the time that all of `tandem --help` takes."""
-    from tandem.sink.process import log  # noqa: PLC0415 - as above
+    """Configure the log of a command."""
+    from tandem.sink.process import log  # noqa: PLC0415 - its libraries take as long as all of --help
 
     log.configure(level="warning", fmt="auto")
     log.quiet_kafka_client("debug" if debug else "warning")
-    # The store's client logs each retry at a lower level; the final error has the result.
-    logging.getLogger("stamina").setLevel(logging.ERROR)
-    # Py4J logs a stack trace to the root logger on Ctrl-C, which tells the user nothing.
-    logging.getLogger().addFilter(_is_no_interrupt)
 
 
 def _is_no_interrupt(record: logging.LogRecord) -> bool:
@@ -314,6 +313,10 @@ def _exit_code(code: object) -> int:
         return code or ExitCode.OK
     output.fail(str(code), code="TDM-C051")
     return ExitCode.ERROR
+
+
+def _debug_of_environment() -> bool:
+    return os.environ.get("TANDEM_DEBUG", "") not in {"", "0"}
 
 
 def _asks_for_debug(arguments: Sequence[str]) -> bool:

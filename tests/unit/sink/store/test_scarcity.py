@@ -81,7 +81,7 @@ def test_a_full_disk_behind_stdout(capfd: pytest.CaptureFixture[str]) -> None:
 def test_memory_that_is_lacking(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """No traceback, no report: there was too little."""
 
-    def no_memory(*_: str, **__: bool) -> object:
+    def no_memory(_: str) -> object:
         raise MemoryError
 
     monkeypatch.setattr(main, "_command", no_memory)

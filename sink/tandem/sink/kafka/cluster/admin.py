@@ -68,7 +68,7 @@ _LEFT_OUT_S = 1.0
 _LED_WITHIN_S = 60.0
 _UNLED_S = 0.05
 #: How long brokers may say that a topic does not exist until it is believed: one may not have heard of a new topic yet.
-_UNKNOWN_S = 2.0
+UNKNOWN_S = 2.0
 _FIRST_TRY_S = 5.0
 
 # Recorded with their effective values even if they are not set on the topic: a restore depends on them.
@@ -526,7 +526,7 @@ class ClusterAdmin:
                 self._list_offsets(left, level, deadline, found, failed)
             except UnknownTopicError:
                 unknown = True  # what else has failed is not known then
-                believed = believed or time.monotonic() + _UNKNOWN_S
+                believed = believed or time.monotonic() + UNKNOWN_S
                 if time.monotonic() + pause_s >= min(deadline, believed):
                     raise
             left = {tp: when for tp, when in left.items() if tp not in found}
@@ -565,6 +565,7 @@ class ClusterAdmin:
     ) -> None:
         for chunk in chunks(sorted(at), PARTITIONS_AT_ONCE):
             asks = {_Partition(topic, number): offset_spec(at[topic, number]) for topic, number in chunk}
+            leaderless = False
             futures = self._sync(
                 "list offsets of",
                 f"{len(chunk)} partitions",
@@ -576,9 +577,10 @@ class ClusterAdmin:
                     info = self._result("list offsets of", f"partition {tp.topic}-{tp.partition}", future, deadline)
                 except (ClusterTransientError, ClusterUnreachableError) as error:
                     failed[tp] = error
+                    leaderless |= isinstance(error, ClusterTransientError)
                 else:
                     found[tp] = (info.offset, -1 if info.leader_epoch is None else info.leader_epoch)
-            if any(isinstance(error, ClusterTransientError) for error in failed.values()):
+            if leaderless:
                 self._must_exist([TopicPartition(topic, number) for topic, number in chunk], deadline)
 
     def _must_exist(self, tps: Iterable[TopicPartition], deadline: float) -> None:

@@ -42,10 +42,7 @@ def list_groups(props: Mapping[str, client_config.Value], *, timeout_s: float = 
     """
     servers = client_config.servers_of(props)
     deadline = time.monotonic() + timeout_s
-    config = client_config.for_kafka_python(props)
-    config.setdefault("socket_connection_setup_timeout_ms", connections.FIRST_CONNECT_MS)
-    config["receive_message_max_bytes"] = client_config.fetch_limits(props).receive_bytes  # 50 bytes and more a group
-    net, manager = connections.open_connections(config, servers=servers)
+    net, manager = connections.open_for_questions(props)
     try:
         try:
             net.run(manager.reach, timeout_s)

@@ -19,7 +19,7 @@ from kafka.protocol.admin import DescribeConfigsRequest
 from tandem.backup_avro.errors import TandemError
 from tandem.sink.kafka.auth import client_config
 from tandem.sink.kafka.cluster import admin_errors
-from tandem.sink.kafka.cluster.admin import ClusterAdmin, TopicInfo
+from tandem.sink.kafka.cluster.admin import UNKNOWN_S, ClusterAdmin, TopicInfo
 from tandem.sink.kafka.errors.cluster_errors import (
     ClusterAnswerError,
     ClusterAuthenticationError,
@@ -33,8 +33,6 @@ from tandem.sink.kafka.wire.unique_keys import unique
 
 _T = TypeVar("_T")
 _PAUSE_S = 0.1
-_UNKNOWN_S = 2.0
-_TRIES_TO_REBOOTSTRAP = 8
 _UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 _OF_TOPIC = 2  # DescribeConfigs: the type of a resource
 _SET_ON_TOPIC = 1  # DescribeConfigs: the source of a value
@@ -47,10 +45,7 @@ class HedgedAdmin(ClusterAdmin):
     """
 
     def __init__(self, props: Mapping[str, client_config.Value], *, timeout_s: float = 30.0) -> None:
-        config = client_config.for_kafka_python(props)
-        config.setdefault("socket_connection_setup_timeout_ms", connections.FIRST_CONNECT_MS)
-        config["receive_message_max_bytes"] = client_config.fetch_limits(props).receive_bytes
-        self._net, self._manager = connections.open_connections(config, servers=client_config.servers_of(props))
+        self._net, self._manager = connections.open_for_questions(props)
         self._lock = threading.RLock()
         super().__init__(props, timeout_s=timeout_s)
 
@@ -82,20 +77,20 @@ class HedgedAdmin(ClusterAdmin):
         self, names: Sequence[str], deadline: float, denied: dict[str, ClusterDeniedError] | None = None
     ) -> Iterator[TopicInfo]:
         response = self._metadata(names, deadline)
-        partitions = {view.name: view.partitions for view in requests.topic_views(response)}
+        views = {view.name: view for view in requests.topic_views(response)}
         found = unique(((topic.name, topic) for topic in response.topics), "topic")
         for name in names:
             topic = self._told(found, name)
             try:
-                self._check(topic.error_code, "describe", f"topic {name}", name, denied)
+                self._check(topic.error_code, "describe", name, denied)
             except UnknownTopicError:
                 continue
             if denied is None or name not in denied:
-                no_id = topic.topic_id in (None, topic_ids.ZERO)
+                view = views[name]
                 yield TopicInfo(
                     name=name,
-                    topic_id="" if no_id else topic_ids.as_text(topic.topic_id),
-                    partitions=MappingProxyType(dict(partitions[name])),
+                    topic_id="" if view.topic_id is None else topic_ids.as_text(view.topic_id),
+                    partitions=MappingProxyType(view.partitions),
                     replication_factor=max((len(part.replica_nodes) for part in topic.partitions), default=0),
                     internal=bool(topic.is_internal),
                 )
@@ -107,7 +102,7 @@ class HedgedAdmin(ClusterAdmin):
         defaults: Collection[str],
         denied: dict[str, ClusterDeniedError] | None,
     ) -> Iterator[tuple[str, dict[str, str]]]:
-        patient_until = min(deadline, time.monotonic() + _UNKNOWN_S)
+        patient_until = min(deadline, time.monotonic() + UNKNOWN_S)
         while True:
             response = self._ask(lambda: _configs_request(names), deadline)
             found = unique(((topic.resource_name, topic) for topic in response.results), "topic")
@@ -117,7 +112,7 @@ class HedgedAdmin(ClusterAdmin):
             time.sleep(_PAUSE_S)  # this broker may not have heard yet of what another one has described
         for name in names:
             topic = found[name]
-            self._check(topic.error_code, "describe the config of", f"topic {name}", name, denied)
+            self._check(topic.error_code, "describe the config of", name, denied)
             if denied is None or name not in denied:
                 yield (
                     name,
@@ -137,13 +132,13 @@ class HedgedAdmin(ClusterAdmin):
             )
         return found[name]
 
-    def _check(
-        self, code: int, operation: str, resource: str, name: str, denied: dict[str, ClusterDeniedError] | None
-    ) -> None:
+    def _check(self, code: int, operation: str, name: str, denied: dict[str, ClusterDeniedError] | None) -> None:
         """Raise the error of a topic's part of a response; one of a missing right goes to `denied`, if given."""
         if not code:
             return
-        error = admin_errors.explain(KafkaError(code), operation=operation, resource=resource, servers=self._servers)
+        error = admin_errors.explain(
+            KafkaError(code), operation=operation, resource=f"topic {name}", servers=self._servers
+        )
         if not isinstance(error, ClusterDeniedError) or denied is None:
             raise error
         denied[name] = error
@@ -157,22 +152,15 @@ class HedgedAdmin(ClusterAdmin):
                 answer = manager.call_soon(self._answer, make, deadline)
                 return self._net.run(manager.wait_for, answer, self._seconds(deadline) * 1000)
             except kafka_errors.KafkaError as error:
-                typed = self._typed(error)
-                # All known brokers may have moved: the configured servers are asked from now on (KIP-899).
-                manager.bootstrap_async()
-                raise typed from error
+                raise self._typed(error) from error
 
     async def _answer(self, make: Callable[[], Any], deadline: float) -> Any:  # noqa: ANN401 - kafka-python has no types
-        tries = 0
         while True:
-            tries += 1
             try:
                 return await self._manager.ask_any(make)
             except kafka_errors.KafkaError:
                 if self._manager.refused_by_all() is not None or time.monotonic() + _PAUSE_S >= deadline:
                     raise
-            if tries % _TRIES_TO_REBOOTSTRAP == 0:
-                self._manager.bootstrap_async()
             await self._net.sleep(_PAUSE_S)
 
     def _typed(self, error: BaseException) -> TandemError:

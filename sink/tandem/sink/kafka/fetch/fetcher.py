@@ -37,7 +37,6 @@ _MOST_BACKOFF = 5.0
 _BETWEEN_METADATA = 0.1
 _VIEW_KEPT = 10.0  # after a topic's last partition was unassigned: a scan reads few at a time, and soon assigns others
 _RANGE_CHECK = 5.0
-_FAILURES_TO_REBOOTSTRAP = 8
 
 
 class RawFetcher:
@@ -423,9 +422,6 @@ class RawFetcher:
         self._metadata_failures += 1
         self._assignment.want_metadata(now + backoff(self._metadata_failures, first=0.1, most=_MOST_BACKOFF))
         self._note()
-        if self._metadata_failures % _FAILURES_TO_REBOOTSTRAP == 0:
-            # All known brokers may have moved; start from the configured servers again (KIP-899).
-            self._bootstrap = self._manager.bootstrap_async()
 
     # Fetching
 

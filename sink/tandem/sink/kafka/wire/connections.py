@@ -17,12 +17,13 @@ the decoder that `FetchResponse._struct` generates for a version.
 from __future__ import annotations
 
 import functools
+import math
 import random
 import ssl
 import struct
 import time
-from collections.abc import Callable, Collection
-from typing import Any, Final
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
 import kafka.errors as kafka_errors
 from kafka.future import Future
@@ -34,7 +35,7 @@ from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 from kafka.protocol.consumer import FetchResponse
 
 from tandem.backup_avro.errors import PermanentError, TandemError
-from tandem.sink.kafka.auth import tls
+from tandem.sink.kafka.auth import client_config, tls
 from tandem.sink.kafka.auth.tokens import Tokens
 from tandem.sink.kafka.errors.broker_errors import meaning_of
 from tandem.sink.kafka.errors.cluster_errors import ClusterAuthenticationError, ClusterUnreachableError
@@ -48,11 +49,12 @@ _MOST_KEPT = 4
 _QUIET = 64
 """Number of small frames in a row (half a minute of an idle tail) after which buffers of large frames are freed."""
 _BOOTSTRAP_TRIES = 3
-FIRST_CONNECT_MS: Final = 2_000
-"""For who asks one of several servers: how long a connection may take at the first try, and twice as long with each
-failure. kafka-python's own 10 s all go to a server that accepts connections and then hangs."""
+_FIRST_CONNECT_MS = 2_000
+"""How long the first try to connect may take, twice as long with each failure. kafka-python's own 10 s all go to a
+server that accepts connections and then hangs."""
 _LOOK = 0.05
 """Seconds between two looks whether the brokers are known."""
+_REBOOTSTRAP_AFTER = 10.0
 _PATIENCE = 2.0
 """Seconds after which another broker is asked beside one that has not answered."""
 _AGAIN = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
@@ -370,6 +372,7 @@ class Connections(_ReportingConnections):
         self.last_error: BaseException | None = None  # why the last attempt failed; the reader may reset it
         self.worst_error: BaseException | None = None  # the same, but only a successful connection resets it
         self._failures: dict[int | str, tuple[BaseException, int]] = {}  # by node: the last one, how many in a row
+        self._in_vain_since = math.inf
         super().__init__(net, **config)
         # A backup must never create the topics that it is configured to read.
         self.cluster.config["allow_auto_create_topics"] = False
@@ -407,8 +410,23 @@ class Connections(_ReportingConnections):
         """Send `make()`, a request that any broker can answer, and return the first response.
 
         A broker that hangs keeps its connections: it would be waited for until the request times out. So another one is
-        asked, too, every two seconds. Raises kafka-python's exception when none of those that were asked is left.
+        asked, too, every two seconds. Raises kafka-python's exception when none of those that were asked is left. When
+        that lasts, all known brokers may have moved: the configured servers are asked who the brokers are (KIP-899).
         """
+        began = time.monotonic()
+        try:
+            response = await self._first_of(make)
+        except kafka_errors.KafkaError:
+            now = time.monotonic()
+            self._in_vain_since = min(self._in_vain_since, began)
+            if now - self._in_vain_since >= _REBOOTSTRAP_AFTER:
+                self._in_vain_since = now
+                self.bootstrap_async()
+            raise
+        self._in_vain_since = math.inf
+        return response
+
+    async def _first_of(self, make: Callable[[], Any]) -> Any:  # noqa: ANN401 - kafka-python has no types
         first = Future()
         waiting: set[int | str | None] = set()
         until = time.monotonic() + self.config["request_timeout_ms"] / 1000
@@ -498,6 +516,17 @@ def with_login(config: dict[str, Any]) -> dict[str, Any]:
     """Return `config` with `Tokens` wrapped in the token provider class that kafka-python requires."""
     tokens = config.get("sasl_oauth_token_provider")
     return config if tokens is None else config | {"sasl_oauth_token_provider": _Bearer(tokens)}
+
+
+def open_for_questions(props: Mapping[str, client_config.Value]) -> tuple[Any, Connections]:
+    """Return (event loop, connection manager) for librdkafka's `props`, for who asks one of several servers.
+
+    Raises ConfigError.
+    """
+    config = client_config.for_kafka_python(props)
+    config.setdefault("socket_connection_setup_timeout_ms", _FIRST_CONNECT_MS)
+    config["receive_message_max_bytes"] = client_config.fetch_limits(props).receive_bytes
+    return open_connections(config, servers=client_config.servers_of(props))
 
 
 def open_connections(config: dict[str, Any], *, servers: str) -> tuple[Any, Connections]:

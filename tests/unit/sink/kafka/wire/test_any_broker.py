@@ -170,3 +170,28 @@ def test_who_hangs_for_ever_is_not_asked_for_ever(manager: Asked, answers: dict[
     with pytest.raises(kafka_errors.RequestTimedOutError, match="too"):
         ask(manager, answers)
     assert sorted(manager.sent) == [1, 2]
+
+
+def test_when_nobody_answers_for_long_the_configured_servers_are_asked(
+    manager: Asked, answers: dict[int, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All known brokers may have moved. An answer in between begins the time anew."""
+    monkeypatch.setattr("tandem.sink.kafka.wire.connections._REBOOTSTRAP_AFTER", 0.3)
+    begun: list[float] = []
+    manager.bootstrap_async = lambda: begun.append(time.monotonic())
+
+    def fail_for(seconds: float) -> float:
+        began = time.monotonic()
+        answers[1] = Future().failure(down())
+        while time.monotonic() < began + seconds:
+            with pytest.raises(kafka_errors.KafkaConnectionError):
+                ask(manager, answers)
+            time.sleep(0.02)
+        return began
+
+    fail_for(0.2)
+    answers[1] = Future().success("answer")
+    assert ask(manager, answers) == "answer"
+    began = fail_for(0.5)
+    assert len(begun) == 1
+    assert begun[0] - began >= 0.3
