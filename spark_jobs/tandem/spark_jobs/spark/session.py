@@ -442,13 +442,8 @@ def start_worker_daemon(context: SparkContext) -> None:
 
     A failure is ignored: tasks start it themselves.
     """
-
-    def start() -> None:
-        with suppress(Exception):
-            context.parallelize([None], 1).foreach(logged(_do_nothing))
-
     if is_local(context.master or ""):
-        _beside(start)
+        _beside(lambda: context.parallelize([None], 1).foreach(logged(_do_nothing)))
 
 
 def _do_nothing(_: object) -> None:
@@ -456,8 +451,16 @@ def _do_nothing(_: object) -> None:
 
 
 def _beside(work: Callable[[], object]) -> threading.Thread:
-    """Call the JVM from another thread, and so over a connection on which no response is pending."""
-    thread = threading.Thread(target=work, name="spark-aside", daemon=True)
+    """Call the JVM from another thread, and so over a connection on which no response is pending.
+
+    A failure is ignored: when a command is interrupted, the JVM may end before it answers, and nothing depends on it.
+    """
+
+    def run() -> None:
+        with suppress(Exception):
+            work()
+
+    thread = threading.Thread(target=run, name="spark-aside", daemon=True)
     thread.start()
     return thread
 

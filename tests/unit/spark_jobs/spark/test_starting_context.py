@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socketserver
 import sys
 import threading
@@ -59,12 +60,12 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> Iterator[_Starts]:
     monkeypatch.setattr(session, "make_in_background", lambda _: None)
     yield found
     found.may_end.set()
-    _join()
+    _join("spark-start")
 
 
-def _join() -> None:
+def _join(name: str) -> None:
     for thread in threading.enumerate():
-        if thread.name == "spark-start":
+        if thread.name == name:
             thread.join(10)
 
 
@@ -85,7 +86,7 @@ def test_a_refusal_does_not_wait(starts: _Starts) -> None:
         raise PermanentError("refused", code="TDM-T001")
     assert "started" not in starts.log
     starts.may_end.set()
-    _join()
+    _join("spark-start")
     assert starts.log in (["starting spark://host:7077", "started", "stopped"], [])
 
 
@@ -144,10 +145,28 @@ def test_the_daemon_of_workers_starts_on_a_local_master(master: str, jobs: int) 
         master=master, parallelize=lambda items, slices: SimpleNamespace(foreach=foreach, items=items, slices=slices)
     )
     session.start_worker_daemon(context)
-    for thread in threading.enumerate():
-        if thread.name == "spark-aside":
-            thread.join(10)
+    _join("spark-aside")
     assert len(ran) == jobs
+
+
+def test_a_jvm_that_ends_first_is_not_an_error(starts: _Starts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever interrupts a command does not read a traceback of the thread that cancels its jobs."""
+    starts.may_end.set()
+    asked: list[str] = []
+    raised: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", raised.append)
+
+    def cancel() -> None:
+        asked.append("cancel")
+        raise RuntimeError("the JVM has ended")
+
+    with pytest.raises(KeyboardInterrupt), starting_context(_CLUSTER) as start:  # noqa: PT012 (the signal ends the block)
+        context: Any = start()
+        context.cancelAllJobs = cancel
+        start.on_interrupt(signal.SIGINT, None)
+    _join("spark-aside")
+    assert asked == ["cancel"]
+    assert raised == []
 
 
 class _Busy(socketserver.TCPServer):
