@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,13 @@ def absent_brokers(monkeypatch: pytest.MonkeyPatch) -> str:
     for module in (topic_reader, store_hints, follow_handover, checkpoint_view, outside_view):
         monkeypatch.setattr(module, "ANSWER_S", 0.3)
     return "127.0.0.1:1"
+
+
+@pytest.fixture
+def silent_port() -> Iterator[int]:
+    """A port where connections are taken and nothing is ever said."""
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as listener:
+        yield listener.getsockname()[1]
 
 
 @pytest.fixture

@@ -141,15 +141,20 @@ def _awaited(asked: TimedCall[_Answer], brokers_s: float | None, waited_s: float
 
 def _ask_brokers(config: Config, store: ObjectStore) -> _Answer:
     props: dict[str, Value] = dict(config.kafka.reveal())
+    all_down = False
     try:
         with ClusterAdmin(props, timeout_s=ANSWER_S) as admin:
-            return _collect_answers(config, store, props, admin, admin.cluster_id())
+            try:
+                return _collect_answers(config, store, props, admin, admin.cluster_id())
+            finally:
+                all_down = admin.all_down
     except TandemError as error:
-        if isinstance(error, ClusterUnreachableError):  # the broker that was asked may be one of several, and hang
+        # The broker that was asked may be one of several, and hang.
+        if isinstance(error, ClusterUnreachableError) and not all_down:
             from tandem.sink.kafka.cluster.hedged_admin import HedgedAdmin  # noqa: PLC0415 - a fifth of a second
 
-            with suppress(TandemError), HedgedAdmin(props, timeout_s=ANSWER_S) as admin:
-                return _collect_answers(config, store, props, admin, admin.cluster_id())
+            with suppress(TandemError), HedgedAdmin(props, timeout_s=ANSWER_S) as hedged:
+                return _collect_answers(config, store, props, hedged, hedged.cluster_id())
         return _Answer(gaps=(_gap(_EVERYTHING, error),))
 
 

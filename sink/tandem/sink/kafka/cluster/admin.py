@@ -138,6 +138,11 @@ class ClusterAdmin:
         if hasattr(self._admin, "__exit__"):  # older releases have none
             self._admin.__exit__(None, None, None)
 
+    @property
+    def all_down(self) -> bool:
+        """Whether no broker has taken a connection since the last answer; a broker that hangs takes them."""
+        return self._heard.all_down
+
     def cluster_id(self) -> str:
         """Return the cluster's id."""
         return self._again(self._cluster_id)
@@ -677,7 +682,7 @@ class ClusterAdmin:
         # The call succeeded, so earlier reports of the client are void. They are not cleared sooner: the client may
         # report a refusal between two calls, and only once in ten seconds, as long as a call and its pause may take.
         self._admin.poll(0)
-        self._heard.last = None
+        self._heard.forget()
         return answer
 
 

@@ -24,10 +24,17 @@ class LastClientError:
     """The last error that the client reported. A class of its own, to avoid a reference cycle with its owner."""
 
     def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget all errors: the client has had an answer since."""
         self.last: KafkaError | None = None
+        self.all_down = False
 
     def keep_error(self, error: KafkaError) -> None:
         """Keep an error. "All brokers are down" does not replace one with the reason, such as a wrong password."""
-        if self.last is None or error.code() != ErrorCode.CLIENT_ALL_BROKERS_DOWN:
+        all_down = error.code() == ErrorCode.CLIENT_ALL_BROKERS_DOWN
+        if self.last is None or not all_down:
             self.last = error
+        self.all_down = self.all_down or all_down
         _log.debug("librdkafka: %s", error.str())

@@ -6,12 +6,10 @@ import errno
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -332,13 +330,6 @@ def test_what_can_not_be_found_out_is_unknown(
     assert says in printed.out
     assert printed.out.count("\n") == 1
     assert printed.err
-
-
-@pytest.fixture
-def silent_port() -> Iterator[int]:
-    """A port where connections are taken and nothing is ever said."""
-    with socket.create_server(("127.0.0.1", 0), backlog=64) as listener:
-        yield listener.getsockname()[1]
 
 
 def test_a_store_that_hangs_is_unknown_after_the_timeout(config: str, silent_port: int) -> None:
