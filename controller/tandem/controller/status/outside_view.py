@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -169,8 +170,7 @@ def _collect_answers(
             missing: dict[TopicPartition, TandemError] = {}
             brokers = replace(brokers, ends=log_ends(config, admin, brokers.guarded, missing=missing))
             if missing:
-                what = f"the ends of {len(missing)} of {len(brokers.ends) + len(missing)} logs"
-                gaps.append(_gap(what, missing[min(missing)]))
+                gaps.append(gap_of_ends(brokers.ends, missing))
         except TandemError as error:
             gaps.append(_gap("the logs' ends", error))
     except TandemError as error:
@@ -184,6 +184,11 @@ def _collect_answers(
     except TandemError as error:
         gaps.append(_gap("the instances", error))
     return _Answer(brokers=brokers, peers=peers, gaps=tuple(gaps))
+
+
+def gap_of_ends(known: Collection[object], missing: Mapping[TopicPartition, TandemError]) -> Gap:
+    """Return the gap of a view that has the `known` ends of logs and lacks others; the first error is named."""
+    return _gap(f"the ends of {len(missing)} of {len(known) + len(missing)} logs", missing[min(missing)])
 
 
 def _gap(what: str, error: TandemError) -> Gap:

@@ -16,6 +16,7 @@ from pathlib import PurePath
 from typing import Final
 
 from tandem.backup_avro.documents.outcome import JobKind, JobOutcome
+from tandem.backup_avro.errors import TandemError
 from tandem.controller.cli.output.output import document
 from tandem.controller.config import Config
 from tandem.controller.coordination.topic_reader import ANSWER_S
@@ -29,11 +30,12 @@ from tandem.controller.http.page.trends import Trends
 from tandem.controller.http.server import HttpAnswer
 from tandem.controller.process.cached_call import CachedCall
 from tandem.controller.status.instance_view import InstanceView, pair_view
-from tandem.controller.status.outside_view import impatient_store, log_ends
+from tandem.controller.status.outside_view import gap_of_ends, impatient_store, log_ends
 from tandem.controller.status.overview import overview
 from tandem.controller.status.pair_view import LogEnd
 from tandem.sink.kafka.auth.client_config import Value
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
+from tandem.sink.kafka.events import TopicPartition
 from tandem.sink.store import ObjectStore
 from tandem.sink.store.chain import checkpoints, outcomes, pins
 from tandem.sink.store.chain.checkpoints import CheckpointCache, CheckpointListing
@@ -55,6 +57,14 @@ class _StoreDetails:
     pins: tuple[Pin, ...]
     checkpoints: CheckpointListing
     ran: Mapping[JobKind, JobOutcome | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _LogEnds:
+    """The known ends of logs, and what is to be said of the others."""
+
+    known: Mapping[tuple[str, int], LogEnd]
+    trouble: str | None = None
 
 
 class PageSource:
@@ -151,7 +161,8 @@ class PageSource:
         beside = self._beside.get(wait_s=_WAIT_S)
         ends = self._ends.get(wait_s=max(0.0, until - time.monotonic()))
         past = self._past.get(wait_s=max(0.0, until - time.monotonic()))
-        brokers = None if seen.brokers is None else replace(seen.brokers, ends=ends.value or {})
+        logs = ends.value or _LogEnds(known={})
+        brokers = None if seen.brokers is None else replace(seen.brokers, ends=logs.known)
         seen = replace(seen, brokers=brokers)
         if beside.value is not None:
             named = beside.value.checkpoints
@@ -175,7 +186,7 @@ class PageSource:
             shown,
             freshness=(
                 Freshness(what="Chains", age_s=time.monotonic() - view.began_mono),
-                Freshness(what="Ends of the logs", age_s=ends.age_s, trouble=ends.trouble),
+                Freshness(what="Ends of the logs", age_s=ends.age_s, trouble=ends.trouble or logs.trouble),
                 Freshness(what="Checkpoints and checks", age_s=beside.age_s, trouble=beside.trouble),
             ),
         )
@@ -189,13 +200,15 @@ class PageSource:
             ran=outcomes.latest_of_each(self._store, pair),
         )
 
-    def _ask_brokers(self) -> dict[tuple[str, int], LogEnd]:
+    def _ask_brokers(self) -> _LogEnds:
         assert self._look is not None
         assert self._admin is not None
         seen = pair_view(self._look())
         if seen is None or seen.brokers is None:
-            return {}
-        return log_ends(self._config, self._admin, seen.brokers.guarded, missing={})
+            return _LogEnds(known={})
+        missing: dict[TopicPartition, TandemError] = {}
+        known = log_ends(self._config, self._admin, seen.brokers.guarded, missing=missing)
+        return _LogEnds(known=known, trouble=gap_of_ends(known, missing).message if missing else None)
 
 
 def _html(text: str) -> HttpAnswer:

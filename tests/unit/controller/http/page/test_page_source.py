@@ -27,6 +27,8 @@ from tandem.controller.status.instance_view import InstanceView, pair_view
 from tandem.controller.status.overview import overview
 from tandem.controller.status.pair_view import Brokers, LogEnd
 from tandem.sink.kafka.cluster.guarded_topics import DeniedTopic, GuardedTopics
+from tandem.sink.kafka.errors.cluster_errors import ClusterUnreachableError
+from tandem.sink.kafka.events import TopicPartition
 from tandem.sink.store import ObjectStore, StoreTransientError, open_store
 from tandem.sink.store.chain import pins
 from tandem.sink.store.chain.chain_writer import now_ms
@@ -191,6 +193,26 @@ def test_trouble_is_said_beside_what_was_known(
     while (body := site.page().body).count("(nobody answers)") < 2:
         assert time.monotonic() < deadline
     assert "7 offsets" in body
+    site.close()
+
+
+def test_ends_that_are_not_known_are_counted_and_one_is_named(
+    config: Config, watched: Look, asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One broker hangs: the page shows the other logs' ends, and why it lacks some."""
+    del asked
+    hangs = ClusterUnreachableError("the leader of orders-3 does not answer", code="TDM-K044")
+
+    def some(*_: object, missing: dict[TopicPartition, ClusterUnreachableError]) -> dict[tuple[str, int], LogEnd]:
+        missing[TopicPartition("orders", 3)] = hangs
+        return {("orders", 0): LogEnd(stable=27, high=27)}
+
+    monkeypatch.setattr(page_source, "log_ends", some)
+    site = PageSource(config)
+    site.show(watched)
+    told = checked(site.page().body).text
+    assert "the ends of 1 of 2 logs: the leader of orders-3 does not answer" in told
+    assert "7 offsets in the logs" in told
     site.close()
 
 
