@@ -24,7 +24,7 @@ from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import Entry, EntryKind, PartitionKey
 from tandem.backup_avro.chain.erasure import without_erased
 from tandem.backup_avro.chain.generation import ChainError, Generation
-from tandem.backup_avro.errors import OversizeError, TandemError
+from tandem.backup_avro.errors import DamagedError, OversizeError, TandemError
 from tandem.sink.encryption.key_ring import keys_of
 from tandem.sink.store import ObjectStore
 from tandem.sink.store.chain import pins
@@ -128,8 +128,10 @@ class Eraser:
                 continue
             keys_of(self._store).require(task.item for task in tasks)
             found = list(self._run(tasks, False))
-            going = 0 if why_left(state) is not None else len(self._going(state, cuts))
-            generations.append(summarize(state, cuts, found, replaced=going))
+            going: list[str] = []
+            if why_left(state) is None:
+                going = list(objects_to_delete(state, cuts, self._topic, self._listed(state)))
+            generations.append(summarize(state, cuts, found, replaced=len(going)))
             for one in found:
                 found_keys |= one.found
                 if one.error is not None:
@@ -176,9 +178,13 @@ class Eraser:
         return frozenset(key for state in (*states, *(cut.state for cut in cuts)) for key in state.objects)
 
     def _look(self) -> tuple[list[Generation], list[KeptCut]]:
-        """Return the generations that are not cleared, the oldest first, and the checkpoints that are kept in them."""
-        known = readable_checkpoints(self._store, self._pair)
+        """Return the generations that are not cleared, the oldest first, and the checkpoints that are kept in them.
+
+        The chains are read first: what a checkpoint needs is replaced only after it was completed, so whatever these
+        chains replaced is not needed by a checkpoint that the listing does not show.
+        """
         self._reader.refresh()
+        known = readable_checkpoints(self._store, self._pair)
         states = {state.number: state for state in self._reader.history() if not state.gone}
         now, cuts = now_ms(self._store), []
         for one in known:
@@ -229,7 +235,11 @@ class Eraser:
                 records += sum(one.records for one in done)
                 tombstones += sum(one.tombstones for one in done)
                 rewritten += len(done)
-        deleted, waiting, owners = self._delete(number)
+        deleted, waiting, owners = 0, 0, ()
+        try:
+            deleted, waiting, owners = self._delete(number)
+        except DamagedError as error:
+            errors[f"generation {number}"] = str(error.args[0])
         return ErasedGeneration(
             generation=number,
             records=records,
@@ -282,19 +292,29 @@ class Eraser:
         with suppress(TandemError):  # then they are orphans, without records of the keys
             self._store.delete(keys)
 
-    def _going(self, state: Generation, cuts: Sequence[KeptCut]) -> list[str]:
-        listed = (info.key for info in self._store.list(layout.data_prefix(self._pair, state.instance, state.number)))
-        return list(objects_to_delete(state, cuts, self._topic, listed))
+    def _listed(self, state: Generation) -> list[str]:
+        return [info.key for info in self._store.list(layout.data_prefix(self._pair, state.instance, state.number))]
 
     def _delete(self, number: int) -> tuple[int, int, tuple[str, ...]]:
-        """Delete what nothing needs any more. Return how many objects went, how many wait, and for whose pins."""
+        """Delete what nothing needs any more. Return how many objects went, how many wait, and for whose pins.
+
+        Raises DamagedError if an object is gone that took the place of others: what it replaced may be the last copy.
+        """
         states, cuts = self._look()
         state = next((one for one in states if one.number == number), None)
         if state is None:
             return 0, 0, ()
-        going = self._going(state, cuts)
+        listed = self._listed(state)
+        going = list(objects_to_delete(state, cuts, self._topic, listed))
         if not going:
             return 0, 0, ()
+        lost = {key for key in state.objects if layout.by_janitor(key)}.difference(listed)
+        if lost:
+            raise DamagedError(
+                f"{min(lost)} is in the chain, but not in the store: nothing is deleted that such objects replaced",
+                code="TDM-T018",
+                remedy="find out what deletes objects below the pair's prefix; `tandem verify` names all that are gone",
+            )
         # The chain was appended to before the pins are listed: a reader sees the entry, or its pin is seen here.
         now = now_ms(self._store)
         held = pins.pins_on(pins.list_pins(self._store, self._pair), number, now)

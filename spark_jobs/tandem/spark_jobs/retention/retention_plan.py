@@ -114,12 +114,14 @@ def _generation(seen: StoreObservation, state: Generation, rules: RetentionRules
 
 
 def _listed(seen: StoreObservation, state: Generation, rules: RetentionRules) -> Iterator[RetentionStep | KeptItem]:
-    """Yield steps and kept items for listed objects: all of them for a cleared, clearing or abandoned generation."""
-    objects = seen.objects.get(state.number, ())
-    if state.cleared is not None and state.clearing is None:
-        left = [info for info in objects if info.key not in state.objects]
-        if left:
-            yield _step(RetentionAction.LEFTOVERS, state, "the generation is cleared", left)
+    """Yield steps and kept items for listed objects: all of them for a cleared, clearing or abandoned generation.
+
+    A cleared generation of which something is kept is treated like a sealed one: an erasure may rewrite what is kept.
+    """
+    if state.gone and state.clearing is None:
+        objects = seen.objects.get(state.number, ())
+        if objects:
+            yield _step(RetentionAction.LEFTOVERS, state, "the generation is cleared", objects)
         yield from _uploads(seen, state, rules)
         return
     if state.clearing is not None:
@@ -212,8 +214,8 @@ def _writer_gone(state: Generation, key: str, done: frozenset[tuple[str, int]]) 
 
     No clock decides: once the store's clock was set back, objects of the present holder look older than its TAKEOVER.
     """
-    if state.sealed:
-        return True, "the generation is sealed"
+    if state.sealed or state.cleared is not None:
+        return True, "the generation is sealed" if state.sealed else "the generation is cleared"
     place, mark = layout.partition_of(key), layout.mark_in(key)
     # However far a scan is: a worker may read for a partition that the chain does not know yet, or knows only with an
     # earlier topic id.
@@ -255,10 +257,11 @@ def _uploads(seen: StoreObservation, state: Generation, rules: RetentionRules) -
     done = _done(state)
     for upload in seen.uploads.get(state.number, ()):
         initiated = round(upload.initiated.timestamp() * 1000)
-        if layout.by_janitor(upload.key) and seen.at - initiated > rules.grace:
-            found = True, "begun by a janitor longer than the grace time ago"
-        elif state.cleared is not None:
+        if state.gone:
             found = True, "the generation is cleared"
+        elif layout.by_janitor(upload.key):
+            over = seen.at - initiated > rules.grace
+            found = over, f"begun by a janitor {'longer' if over else 'less'} than the grace time ago"
         else:
             found = _writer_gone(state, upload.key, done)
         groups.setdefault(found, []).append(upload)
@@ -327,6 +330,14 @@ def _expired(seen: StoreObservation, state: Generation, rules: RetentionRules) -
         )
     for reason, topics in _unlimited(state, policies).items():
         yield KeptItem(what="topics", generation=state.number, reason=f"{reason}: {_some(topics)}")
+    guarded = sorted({state.topics[key.topic_id].name for key in _compacted_before(state, policies)})
+    if guarded:
+        yield KeptItem(
+            what="topics",
+            generation=state.number,
+            reason="their policy was `compact` before, so what expires may be lost by accident; once a turn has told of "
+            f"it, `tandem release` lets later generations expire: {_some(guarded)}",
+        )
     limits = {topic_id: found for topic_id, found in policies.items() if isinstance(found, int)}
     too_much = _too_much(state, rules)
     if not limits and not too_much:
@@ -335,7 +346,11 @@ def _expired(seen: StoreObservation, state: Generation, rules: RetentionRules) -
     groups: dict[tuple[str, ...], list[StoredObject]] = {}
     for item in state.objects.values():
         if item.key not in newest and all(
-            (item.key, part.start) in too_much or _is_past(state, part, limits, min(seen.at, state.head_at(part.key)))
+            not _was_compacted(state, part)
+            and (
+                (item.key, part.start) in too_much
+                or _is_past(state, part, limits, min(seen.at, state.head_at(part.key)))
+            )
             for part in item.parts
         ):
             names = tuple(sorted({state.topics[part.key.topic_id].name for part in item.parts}))
@@ -362,6 +377,22 @@ def _expired(seen: StoreObservation, state: Generation, rules: RetentionRules) -
             objects=objects,
             topics=names,
         )
+
+
+def _was_compacted(state: Generation, part: Part) -> bool:
+    """Whether nothing but compaction was to remove some of these records, whatever the policy became later.
+
+    The comparison of the copies at a turn finds what the log lost of them, and needs them for that (decision 122).
+    """
+    since = state.compacted_since(part.key)
+    return since is not None and part.last >= since[0]
+
+
+def _compacted_before(state: Generation, policies: Mapping[str, int | str | None]) -> Iterator[PartitionKey]:
+    """Yield the partitions whose policy deletes now, and was `compact` alone before."""
+    for key in state.positions:
+        if policies.get(key.topic_id) is not None and state.compacted_since(key) is not None:
+            yield key
 
 
 def _policy(topic: Topic, rules: RetentionRules) -> int | str | None:

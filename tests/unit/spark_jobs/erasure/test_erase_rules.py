@@ -17,13 +17,14 @@ from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import EntryKind, sha256_hex
 from tandem.backup_avro.chain.generation import ChainError, Generation
 from tandem.backup_avro.chain.json_codec import decode_entry, encode_entry
-from tandem.backup_avro.documents.checkpoint import CheckpointOutcome, checkpoint_entry
+from tandem.backup_avro.documents.checkpoint import Checkpoint, CheckpointOutcome, checkpoint_entry
 from tandem.backup_avro.errors import RefusedError
 from tandem.backup_avro.record.current import Record, decode_body
 from tandem.sink.store.chain import checkpoints, pins
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import now_ms
 from tandem.sink.store.contract.former_versions import FormerVersion
+from tandem.spark_jobs.erasure import eraser as eraser_module
 from tandem.spark_jobs.erasure.erase_object import ErasedObject, ErasureTask, SearchedKeys, erase_all
 from tandem.spark_jobs.erasure.eraser import Eraser
 from tandem.spark_jobs.erasure.former_copies import find_former_copies
@@ -215,6 +216,57 @@ def test_a_checkpoint_reads_what_took_the_place_of_its_objects() -> None:
     checkpoints.delete_checkpoint(store, PAIR, "nightly")
     it.step()
     assert needed.isdisjoint(store.objects)
+
+
+@pytest.mark.parametrize("look", range(1, 6))
+def test_a_checkpoint_that_completes_while_checkpoints_are_read_keeps_its_objects(
+    look: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its objects are merged at once: a chain that is read after the listing has them replaced, and needed by nobody."""
+    store = MemoryStore()
+    backup = mixed(store)
+    for n in range(7, 30):
+        backup.commit([*records("t", 1, [10 * n]), *records("u", 0, [10 * n])])
+    read, looks, at = eraser_module.readable_checkpoints, 0, 0
+    states: list[list[tuple[str, int, int]]] = []
+
+    def read_slowly(store: MemoryStore, pair: str) -> tuple[Checkpoint, ...]:
+        nonlocal looks
+        known: tuple[Checkpoint, ...] = read(store, pair)
+        looks += 1
+        if looks == at:
+            ChainReader(store, PAIR).follow(backup.writer.state)
+            checkpointed(store, backup, {("t", 0): 49, ("t", 1): 291, ("u", 0): 291})
+            to_the_end(merger(backup, replace(RULES, own_bytes=200)))
+            states.append(cut_of(store))
+        return known
+
+    monkeypatch.setattr(eraser_module, "readable_checkpoints", read_slowly)
+    it = eraser(store)
+    plan = it.plan()
+    at = looks + look
+    assert it.carry_out(plan).clean
+    assert looks >= at
+    assert cut_of(store) == [place for place in states[0] if not (place[0] == "t" and place[2] % 10 == 5)]
+
+
+def test_nothing_is_deleted_while_a_replacement_is_gone() -> None:
+    """What it replaced may be the last copy of the other records."""
+    store = MemoryStore()
+    mixed(store)
+    before = set(store.objects)
+
+    def lose(operation: str, prefix: str) -> None:
+        if operation == "list" and prefix == layout.data_prefix(PAIR, "a", 1):
+            for name in [name for name in store.objects if layout.by_janitor(name)]:
+                del store.objects[name]
+
+    store.before = lose
+    it = eraser(store)
+    outcome = it.carry_out(it.plan())
+    assert not outcome.clean
+    assert "nothing is deleted" in outcome.generations[0].errors["generation 1"]
+    assert before <= store.objects.keys()
 
 
 def test_what_merges_replaced_before_goes_at_once() -> None:

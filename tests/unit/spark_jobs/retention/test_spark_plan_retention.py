@@ -13,7 +13,7 @@ from support.backups.build_backup import PAIR, Backup, TopicSpec, records
 from support.pipeline.doubles import MemoryStore
 
 from tandem.backup_avro.chain import layout
-from tandem.backup_avro.chain.entries import Base, EntryKind, Position, StoredObject
+from tandem.backup_avro.chain.entries import Base, Clearing, EntryKind, Position, StoredObject
 from tandem.backup_avro.record.current import Record
 from tandem.sink.store import ObjectStore, UploadInfo
 from tandem.sink.store.chain import pins
@@ -47,7 +47,7 @@ def observe(
     pins: Iterable[Pin] = (),
 ) -> StoreObservation:
     """What is in the store, `after` ms from now; `modified` sets the time of objects (ms from now)."""
-    reader = ChainReader(store, PAIR)
+    reader = ChainReader(store, PAIR, ended=True)
     reader.refresh()
     states = reader.history()
     objects = {}
@@ -498,10 +498,47 @@ def test_leftovers_of_a_cleared_generation_go_but_not_what_stays(store: ObjectSt
     going = backup.clearing(stays={backup.key("orders", 1): "released by nobody"})
     backup.append(EntryKind.CLEARED, clearing=going)
     (kept,) = backup.writer.state.objects
-    step = steps(plan(store))[RetentionAction.LEFTOVERS, 1]
+    step = steps(plan(store))[RetentionAction.ORPHANS, 1]
     assert late.key in step.keys
     assert kept not in step.keys
     assert len(step.keys) == 2
+    rest = Clearing(goes=tuple(sorted(backup.positions)), stays={})
+    backup.append(EntryKind.CLEARING, clearing=rest)
+    backup.append(EntryKind.CLEARED, clearing=rest)
+    assert kept in steps(plan(store))[RetentionAction.LEFTOVERS, 1].keys
+
+
+def test_what_an_erasure_stores_for_a_kept_partition_is_left_to_it(store: ObjectStore) -> None:
+    """It rewrites what a cleared generation keeps, and commits it later: what its chain then names must be there."""
+    backup = Backup.completed(
+        store, [*records("orders", 0, range(5)), *records("orders", 1, range(5))], topics=[ORDERS]
+    )
+    backup.seal()
+    going = backup.clearing(stays={backup.key("orders", 1): "keys vanished: 1"})
+    backup.append(EntryKind.CLEARED, clearing=going)
+    state = backup.writer.state
+    where = (PAIR, state.instance, state.number)
+    key = layout.swept_key(where, topic="orders", partition=1, first=0, last=4, nonce="0" * 16)
+    store.put_if_absent(key, b"x")
+    uploads = {1: (UploadInfo(key=key, upload_id="u", initiated=moment(-HOUR)),)}
+    pin = Pin(id="p", generation=1, owner="retention", until=now_ms(store) + HOUR)
+    assert all(key not in step.keys for step in plan(store, pins=[pin]).steps)
+    (step,) = [step for step in plan(store).steps if key in step.keys]
+    assert step.action is RetentionAction.ORPHANS, "which fences the janitor that stored it"
+    for after, aborted in ((0, False), (DAY, True)):
+        actions = {step.action for step in plan(store, uploads=uploads, after=after).steps}
+        assert (RetentionAction.UPLOADS in actions) is aborted
+
+
+def test_what_was_compacted_does_not_expire_after_a_change_of_its_policy(store: ObjectStore) -> None:
+    """It may be an accident: a turn compares the copies, and needs what this one has (decision 122)."""
+    backup = logged(store, TopicSpec("logs", config={"cleanup.policy": "compact", "retention.ms": str(DAY)}))
+    changed = {"logs": {"cleanup.policy": "delete", "retention.ms": str(DAY)}}
+    backup.commit(records("logs", 0, [100]), config=changed)
+    for rules in (RetentionRules(), RetentionRules(older_than=1), RetentionRules(max_bytes=1)):
+        found = plan(store, rules, after=400 * DAY)
+        assert found.steps == ()
+        assert "policy was `compact` before" in why(found, "topics")
 
 
 # --- the plan as a whole
