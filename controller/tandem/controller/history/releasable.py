@@ -88,22 +88,45 @@ def release_document(
             code="TDM-I015",
             remedy="take the topic out of the configuration of both instances first, if it shall not be backed up",
         )
+    mine = {number: [key for key in keys if key.topic_id == chosen] for number, keys in lost.items()}
+    last, group, later = _first_group(seen, mine)
+    gone = group or gone  # without a group all of it was released before
+    mine = {number: [key for key in keys if key.partition in gone] for number, keys in mine.items() if number <= last}
     whole = not partitions and gone.issuperset(present)
-    losses = tuple(_losses(seen, {n: [k for k in keys if k.topic_id == chosen] for n, keys in lost.items()}))
-    last = max((number for number, keys in lost.items() if keys), default=through)
+    losses = tuple(_losses(seen, mine))
     return ReleaseDocument(
         pair=seen.pair,
         topic=topic,
         topic_id=chosen,
         partitions=None if whole else tuple(sorted(gone)),
-        through=through if generation is not None else last,
-        why=_why(seen, lost, chosen),
+        through=last,
+        why=_why(seen, mine, chosen),
         losses=losses,
-        warnings=tuple(
-            f"generation {number} can't be read: whether it holds more of this is not known"
-            for number in sorted(seen.damaged)
+        warnings=(
+            *(
+                f"generation {number} can't be read: whether it holds more of this is not known"
+                for number in sorted(seen.damaged)
+            ),
+            *([f"{later} more partitions are kept in later generations: run it once more for them"] * bool(later)),
         ),
     )
+
+
+def _first_group(seen: PairView, lost: dict[int, list[PartitionKey]]) -> tuple[int, set[int], int]:
+    """Return the generation through which one release may go, its partitions, and how many need a later release.
+
+    A release names partitions and one generation, and what it names is let go without another comparison. So it must
+    not reach a generation for a partition that is not shown as lost there: that one may have lost other keys.
+    """
+    last = {}
+    for number, keys in sorted(lost.items()):
+        for key in frozenset(keys) - released(seen.releases, _generation(seen, number)):
+            last[key.partition] = number
+    if not last:  # all of it was released before
+        return max((number for number, keys in lost.items() if keys), default=seen.newest), set(), 0
+    first = min(last.values())
+    group = {partition for partition, number in last.items() if number == first}
+    return first, group, len(last) - len(group)
 
 
 def _check_cluster(seen: PairView) -> None:

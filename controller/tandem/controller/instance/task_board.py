@@ -30,6 +30,10 @@ _STALLED_S = 120.0
 """Seconds after which `failing` names a short task that is still under way."""
 
 
+_LONG = frozenset({"Clear", "Compare"})
+"""Tasks that may read two whole copies: one runs at a time, or the others would take all threads to wait for it."""
+
+
 class InUseError(TandemError):
     """A generation has pins: it is not cleared until its readers have released them."""
 
@@ -54,8 +58,10 @@ class TaskBoard:
         self.refused: RefusedError | None = None
 
     def submit(self, slot: _SLOT, work: Callable[[], None]) -> None:
-        """Start a task unless it is under way or rests after a failure."""
+        """Start a task unless it is under way, rests after a failure, or is a long one beside another."""
         if slot in self._running or time.monotonic() < self._rest_until.get(slot, 0.0):
+            return
+        if slot[0] in _LONG and any(of in _LONG and not one.future.done() for (of, _), one in self._running.items()):
             return
         self._running[slot] = _Running(future=self._pool.submit(work), since_mono=time.monotonic())
 

@@ -151,13 +151,13 @@ def _get(store: ObjectStore, item: StoredObject, stretch: ChunkRange) -> bytes:
 
 
 def _opened(item: StoredObject, stretch: ChunkRange, data_key: bytes, data: bytes) -> Plain:
-    if item.envelope is None:
-        return data
     with _named(item):
         if len(data) != stretch.end - stretch.start:
             raise DamagedError(
                 f"it ends at byte {stretch.start + len(data)}, the chain says {item.bytes}", code="TDM-N019"
             )
+        if item.envelope is None:
+            return data
         return chunk_cipher.open_chunks(
             item.envelope, data_key, data, name=item.key, stored=item.bytes, first=stretch.first
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -39,6 +40,19 @@ _WINDOW: Final = 4 << 20
 _MOST_BYTES: Final = 16 << 20
 
 
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """What the comparison with the generation `newer` found: why to keep the partition; None if nothing is lost."""
+
+    newer: int
+    reason: str | None
+
+
+def _is_due(known: _Result | None, newer: Generation | None) -> bool:
+    """Whether a partition is to be compared with `newer`: that another copy has all keys says nothing of this one."""
+    return known is None or (known.reason is None and newer is not None and newer.number != known.newer)
+
+
 class VanishedKeysCheck:
     """Finds the partitions whose clearing would lose keys. `most_bytes` is the memory for remembered keys.
 
@@ -50,7 +64,7 @@ class VanishedKeysCheck:
         self._stop = stop
         self._most_bytes = most_bytes
         self._lock = threading.Lock()
-        self._results: dict[int, dict[PartitionKey, str | None]] = {}
+        self._results: dict[int, dict[PartitionKey, _Result]] = {}
         self._missed: set[str] = set()
 
     def vanished(
@@ -64,13 +78,13 @@ class VanishedKeysCheck:
         with self._lock:
             results = self._results.setdefault(older.number, {})
             asked = list(keys)
-            missing = [key for key in asked if key not in results]
-            found = {key: compared_copy(older, all_generations, key) for key in missing}
-            compared = {key: newer for key, newer in found.items() if newer is not None}
+            found = {key: compared_copy(older, all_generations, key) for key in asked}
+            missing = [key for key, newer in found.items() if _is_due(results.get(key), newer)]
+            compared = {key: newer for key in missing if (newer := found[key]) is not None}
             copies = {copy.number: copy for copy in (older, *compared.values())} if compared else {}
             parts = {number: parts_of(copy, compared) for number, copy in copies.items()}
             for key, newer in compared.items():
-                results[key] = self._compare(key, older, newer, parts)
+                results[key] = _Result(newer.number, self._compare(key, older, newer, parts))
             if missing:
                 _LOG.info(
                     "compared keys before clearing",
@@ -78,7 +92,8 @@ class VanishedKeysCheck:
                     partitions=len(compared),
                     not_comparable=len(missing) - len(compared),
                 )
-            return {key: reason for key in asked if (reason := results.get(key)) is not None}
+            known = ((key, results[key].reason) for key in asked if key in results)
+            return {key: reason for key, reason in known if reason is not None}
 
     def forget(self, number: int) -> None:
         """Forget the results for a generation that is cleared."""

@@ -235,7 +235,8 @@ class Eraser:
                 records += sum(one.records for one in done)
                 tombstones += sum(one.tombstones for one in done)
                 rewritten += len(done)
-        deleted, waiting, owners = 0, 0, ()
+        deleted, waiting = 0, 0
+        owners: tuple[str, ...] = ()
         try:
             deleted, waiting, owners = self._delete(number)
         except DamagedError as error:

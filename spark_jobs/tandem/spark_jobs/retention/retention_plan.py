@@ -335,8 +335,8 @@ def _expired(seen: StoreObservation, state: Generation, rules: RetentionRules) -
         yield KeptItem(
             what="topics",
             generation=state.number,
-            reason="their policy was `compact` before, so what expires may be lost by accident; once a turn has told of "
-            f"it, `tandem release` lets later generations expire: {_some(guarded)}",
+            reason="their policy was `compact` before, so that what expires may be lost by accident; once a turn has "
+            f"told of it, `tandem release` lets later generations expire: {_some(guarded)}",
         )
     limits = {topic_id: found for topic_id, found in policies.items() if isinstance(found, int)}
     too_much = _too_much(state, rules)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from support.backups.build_backup import Backup, TopicSpec, records
+from support.backups.build_backup import PAIR, Backup, TopicSpec, records
 from support.pairs.sights import listening, message, sight
 from support.pipeline.doubles import MemoryStore
 
 from tandem.backup_avro.chain.entries import EntryKind
+from tandem.backup_avro.documents.release import Release
 from tandem.backup_avro.errors import RefusedError
 from tandem.backup_avro.selection.losses import (
     CUT_OFF_KEPT,
@@ -68,6 +71,42 @@ def test_what_clearing_left_for_good_can_be_released(reason: str) -> None:
     found = release(store)
     assert [(loss.generation, loss.partitions) for loss in found.losses] == [(1, (1,))]
     assert (found.partitions, found.through, found.why) == ((1,), 1, reason)
+
+
+def test_a_release_reaches_no_generation_for_a_partition_that_is_not_shown_there() -> None:
+    """It would be cleared there without a comparison, and may have lost other keys: one release after the other."""
+    store = MemoryStore()
+    both = [*records("t", 0, range(5)), *records("t", 1, range(5))]
+    one, two, three = (Backup.claim(store, topics=[SPEC], number=n, instance="aba"[n - 1]) for n in (1, 2, 3))
+    for backup in (one, two, three):
+        backup.commit(both)
+        backup.complete()
+    for backup, number in ((one, 1), (two, 0)):
+        backup.seal()
+        lost = {backup.key("t", number): vanished_reason(1, backup.number + 1, [3])}
+        backup.append(EntryKind.CLEARED, clearing=backup.clearing(lost))
+    seen = sight(store, topics=[SPEC])
+    first = release_document(seen, "t", topic_id=None, partitions=(), generation=None)
+    assert (first.partitions, first.through) == ((1,), 1)
+    assert [(loss.generation, loss.partitions) for loss in first.losses] == [(1, (1,))]
+    assert first.warnings == ("1 more partitions are kept in later generations: run it once more for them",)
+    seen = replace(seen, releases=(_released(first),))
+    second = release_document(seen, "t", topic_id=None, partitions=(), generation=None)
+    assert (second.partitions, second.through, second.warnings) == ((0,), 2, ())
+
+
+def _released(found: ReleaseDocument) -> Release:
+    return Release(
+        number=1,
+        pair=PAIR,
+        topic=found.topic,
+        topic_id=found.topic_id,
+        partitions=found.partitions,
+        through=found.through,
+        at=0,
+        by="me@here",
+        reason="",
+    )
 
 
 def test_a_log_start_that_moved_is_told_of_though_no_key_was_counted() -> None:

@@ -50,6 +50,29 @@ def test_a_task_counts_until_the_chains_were_read_after_it(context: TaskBoard) -
     until(lambda: context.under_way(time.monotonic()) == frozenset())
 
 
+def test_comparisons_leave_threads_for_others(context: TaskBoard) -> None:
+    """After a restart all kept generations are compared, hours for each: the Active must read on meanwhile."""
+    hold, began, other = threading.Event(), threading.Event(), threading.Event()
+    count: list[int] = []
+
+    def compare(number: int) -> None:
+        count.append(number)
+        began.set()
+        hold.wait(5)
+
+    for number in (1, 3, 5):
+        context.submit(("Compare", number), lambda number=number: compare(number))  # type: ignore[misc]
+        context.submit(("Clear", number), lambda number=number: compare(-number))  # type: ignore[misc]
+    context.submit(("StartPipeline", 6), other.set)
+    assert began.wait(5)
+    assert other.wait(5)
+    assert count == [1]
+    hold.set()
+    until(lambda: context.under_way(time.monotonic()) == frozenset())
+    context.submit(("Clear", 3), lambda: count.append(-3))
+    until(lambda: count == [1, -3])
+
+
 def test_a_slot_runs_one_task(context: TaskBoard) -> None:
     """Whoever submits it again meanwhile."""
     hold = threading.Event()

@@ -16,6 +16,7 @@ from tandem.backup_avro.errors import DamagedError
 from tandem.backup_avro.selection.vanished_keys import LivePart
 from tandem.sink.store.chain.chain_writer import StoppedError
 from tandem.sink.store.contract.object_store import ObjectMissingError
+from tandem.sink.store.stored_blocks import blocks_backwards, header_of
 from tandem.sink.write.vanished_keys_check import VanishedKeysCheck, parts_of
 
 SPEC = TopicSpec("t", partitions=2)
@@ -146,6 +147,36 @@ def test_what_is_damaged_in_the_older_copy_can_not_be_lost_with_it() -> None:
     copies.guard.forget(1)
     copies.store.objects[first] = bytes(len(was))
     assert copies.vanished()[KEY].startswith("keys vanished: 1,")
+
+
+@pytest.mark.parametrize("left", [0, 700])
+def test_an_object_that_ends_early_is_damaged(left: int) -> None:
+    """A store answers with what is there, or nothing: whoever asks again for a whole block would ask for ever."""
+    copies = Copies(lost=(3, 27))
+    first, *_ = copies.names(copies.one)
+    copies.store.objects[first] = copies.store.objects[first][:left]
+    assert copies.vanished()[KEY].startswith("keys vanished: 1,")
+    (item,) = [item for item, part in copies.one.writer.state.live_parts() if item.key == first and part.key == KEY]
+    header = header_of(copies.one.writer.state.opening)  # type: ignore[arg-type]  # opened
+    with pytest.raises(DamagedError, match="it ends at byte"):
+        list(blocks_backwards(copies.store, item, item.parts[0], header))
+
+
+def test_that_one_copy_has_all_keys_says_nothing_of_another() -> None:
+    """The one that was compared lost objects and covers nothing any more; keys vanished before the next one read."""
+    copies = Copies()
+    assert copies.vanished() == {}
+    copies.two.taint("t", 0, 0, "object lost")
+    three = Backup.claim(copies.store, topics=[SPEC], number=3, instance="a")
+    ends = {("t", 0): 30, ("t", 1): 30}
+    there = [*records("t", 0, sorted({*range(30)} - {3, 17})), *records("t", 1, range(30))]
+    three.commit(there, ends=ends, base_end=ends)
+    three.complete()
+    states = [backup.writer.state for backup in (copies.one, copies.two, three)]
+    found = copies.guard.vanished(states[0], states, [KEY, OTHER])
+    assert list(found) == [KEY]
+    assert found[KEY].startswith("keys vanished: 2, which generation 3 lacks")
+    assert copies.vanished() == found, "what was found lost stays so"
 
 
 def test_a_copy_that_proves_nothing_is_not_compared() -> None:

@@ -222,7 +222,7 @@ def test_a_checkpoint_reads_what_took_the_place_of_its_objects() -> None:
 def test_a_checkpoint_that_completes_while_checkpoints_are_read_keeps_its_objects(
     look: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its objects are merged at once: a chain that is read after the listing has them replaced, and needed by nobody."""
+    """Its objects are merged at once: a chain read after the listing has them replaced, and needed by nobody."""
     store = MemoryStore()
     backup = mixed(store)
     for n in range(7, 30):

@@ -104,7 +104,7 @@ def vanished(
         kept_partitions,
         lost_records,
     )
-    from tandem.spark_jobs.restore.vanished.write_back import WriteBack  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.restore.vanished.write_back import WriteBack, mark_cuts  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress  # noqa: PLC0415 - likewise
 
     settings = load(context, config, overrides)
@@ -114,7 +114,7 @@ def vanished(
         limits = _require_same_topics(admin, partitions)
         backs: list[WriteBack] = []
         planned: list[VanishedPartition] = []
-        for one in partitions:
+        for one in mark_cuts(partitions, generations, dict(settings.kafka.reveal())):
             newest = [g for g in generations if g.number > one.kept.number and g.usable(one.key)]
             output.note(f"{one}: comparing generation {one.kept.number} with {one.missing_in.number} and the topic")
             backs.append(

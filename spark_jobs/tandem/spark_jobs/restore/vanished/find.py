@@ -21,6 +21,7 @@ from tandem.backup_avro.selection.vanished_keys import (
     find_vanished_keys,
     guarded_from,
 )
+from tandem.sink.kafka.lookup.leader_epochs import log_holds
 from tandem.sink.store.contract.object_store import ObjectStore
 from tandem.sink.transcode.implementation_choice import best_bodies
 from tandem.sink.write.vanished_keys_check import parts_of, read_blocks, sound_records
@@ -31,12 +32,17 @@ _ALL: Final = 1 << 62
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptPartition:
-    """A partition that `kept` alone has keys of. `missing_in`: the first copy that proves that the log lost them."""
+    """A partition that `kept` alone has keys of. `missing_in`: the first copy that proves that the log lost them.
+
+    `cut_at`: where the log was truncated after those two had read it, if it was. From there on it may have other
+    records at the offsets that they have read, and each of them is newer than theirs.
+    """
 
     key: PartitionKey
     topic: str
     kept: Generation
     missing_in: Generation
+    cut_at: int = _ALL
 
     def __str__(self) -> str:
         """Return topic and partition."""
@@ -65,7 +71,8 @@ class LostKeys:
 
     def has(self, key: bytes, offset: int) -> bool:
         """Return whether this record of the log is the last one that the copy has of a lost key, or a newer one."""
-        return offset >= self.offsets.get(key, _ALL)
+        last = self.offsets.get(key)
+        return last is not None and offset >= min(last, self.partition.cut_at)
 
     def drop(self, key: bytes, offset: int) -> None:
         """Leave a key as it is, if `has` is true of this record of the log."""
@@ -111,6 +118,30 @@ def kept_partitions(
     return [found[key] for key in sorted(found)]
 
 
+def with_cut(
+    partition: KeptPartition, generations: Iterable[Generation], answer: tuple[int, int] | None
+) -> KeptPartition:
+    """Return the partition with `cut_at`, as later copies have marked it, and as the leader tells now.
+
+    `answer` is the leader's for `asked_epoch`: the largest epoch up to that one, and its end; None if none was asked.
+    """
+    key, read = partition.key, partition.missing_in
+    marked = (state.taints[key].cut_at for state in generations if state.number >= read.number and key in state.taints)
+    cuts = [cut for cut in marked if cut is not None]
+    if answer is not None and not log_holds(
+        *answer, of_epoch=read.sound_epoch(key), offset=(reached := read.sound_offset(key))
+    ):
+        epoch, end = answer
+        cuts.append(end if 0 <= end < reached and epoch >= 0 else 0)  # 0: nothing tells where
+    return replace(partition, cut_at=min(cuts, default=_ALL))
+
+
+def asked_epoch(partition: KeptPartition) -> int | None:
+    """Return the leader epoch whose end tells whether the log was truncated since; None if the copy recorded none."""
+    epoch = partition.missing_in.sound_epoch(partition.key)
+    return epoch if epoch >= 0 else None
+
+
 def _kept(state: Generation, generations: Collection[Generation]) -> list[PartitionKey]:
     """Return the partitions of `state` that stay for lost keys: they were counted, or no newer copy begins as early."""
     counted = vanished_keys(state)
@@ -140,7 +171,7 @@ def find_lost_keys(store: ObjectStore, partition: KeptPartition, newest: Sequenc
         offsets=keys,
         vanished=max(found.count, vanished_keys(partition.kept).get(partition.key, 0)),
     )
-    lowest = min(wanted, default=0)
+    lowest = min(partition.cut_at, *wanted, _ALL)
     for state in newest:
         copy = _copy(store, state, partition.key)
         for item, part in copy.parts:

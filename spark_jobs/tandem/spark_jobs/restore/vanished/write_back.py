@@ -5,10 +5,14 @@ A run that was interrupted is repeated: keys that are back have a newer record, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 
+from tandem.backup_avro.chain.generation import Generation
+from tandem.sink.kafka.auth.client_config import Value
+from tandem.sink.kafka.events import TopicPartition
+from tandem.sink.kafka.fetch.fetcher import RawFetcher
 from tandem.sink.transcode.implementation_choice import best_bodies
 from tandem.sink.transcode.transcoder_result import Segment
 from tandem.spark_jobs.reading.live_log import LiveLog, open_live_log
@@ -16,8 +20,20 @@ from tandem.spark_jobs.restore.live_write.guarded_writer import GuardedWriter, P
 from tandem.spark_jobs.restore.live_write.live_transactions import LiveTransactions
 from tandem.spark_jobs.restore.live_write.watched_log import log_since
 from tandem.spark_jobs.restore.plan.plan import TRANSACTIONAL_ID_PREFIX
-from tandem.spark_jobs.restore.vanished.find import LostKeys, LostRecord
+from tandem.spark_jobs.restore.vanished.find import KeptPartition, LostKeys, LostRecord, asked_epoch, with_cut
 from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
+
+
+def mark_cuts(
+    partitions: Iterable[KeptPartition], generations: Collection[Generation], props: Mapping[str, Value]
+) -> list[KeptPartition]:
+    """Return the partitions with the offsets at which their logs were truncated. Raises the errors of a fetcher."""
+    found = list(partitions)
+    asked = {TopicPartition(one.topic, one.key.partition): asked_epoch(one) for one in found}
+    epochs = {place: epoch for place, epoch in asked.items() if epoch is not None}
+    with RawFetcher(props, read_committed=True) as fetcher:
+        ends = fetcher.epoch_ends(epochs) if epochs else {}
+    return [with_cut(one, generations, ends.get(place)) for one, place in zip(found, asked, strict=True)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,8 +8,16 @@ import pytest
 from support.backups.build_backup import Backup, TopicSpec, records
 from support.pipeline.doubles import MemoryStore
 
-from tandem.backup_avro.chain.entries import PartitionKey
-from tandem.spark_jobs.restore.vanished.find import KeptPartition, find_lost_keys, lost_records
+from tandem.backup_avro.chain.entries import EntryKind, PartitionKey, Taint
+from tandem.backup_avro.chain.generation import Generation
+from tandem.spark_jobs.restore.vanished.find import (
+    KeptPartition,
+    LostKeys,
+    asked_epoch,
+    find_lost_keys,
+    lost_records,
+    with_cut,
+)
 
 LOST = {12, 17, 26}
 
@@ -35,3 +43,47 @@ def test_nothing_comes_back_that_has_expired(policy: str, newest_start: int, fou
     lost = find_lost_keys(store, partition, [three.writer.state])
     assert sorted(lost.offsets.values()) == found
     assert [record.offset for record in lost_records(store, lost)] == found
+
+
+def _cut_off(*, marked: bool) -> tuple[MemoryStore, KeptPartition, list[Generation]]:
+    """Key 17 vanished; then the log was cut at 10, and the application wrote the key again, at offset 12."""
+    store, spec = MemoryStore(), TopicSpec("t")
+    key = PartitionKey(spec.topic().topic_id, 0)
+    one, two, three = (Backup.claim(store, topics=[spec], number=n, instance="aba"[n - 1]) for n in (1, 2, 3))
+    for backup, offsets in ((one, range(30)), (two, sorted({*range(30)} - {17}))):
+        ends = {("t", 0): 30}
+        backup.commit(records("t", 0, offsets), ends=ends, base_end=ends, epoch=1)
+        backup.complete()
+    if marked:
+        two.append(EntryKind.TAINTED, taints=(Taint(key=key, offset=30, reason="cut", cut_at=10, epoch=1),))
+    again = replace(records("t", 0, [12])[0], key=b"key-17")
+    ends = {("t", 0): 13}
+    three.commit([*records("t", 0, range(10)), again], ends=ends, base_end=ends, epoch=2)
+    three.complete()
+    states = [backup.writer.state for backup in (one, two, three)]
+    return store, KeptPartition(key=key, topic="t", kept=states[0], missing_in=states[1]), states
+
+
+@pytest.mark.parametrize(
+    ("marked", "answer", "cut_at"),
+    [
+        (False, (1, 30), None),  # the log still has what was read
+        (False, None, None),  # nothing was asked: no epoch is recorded
+        (True, None, 10),
+        (False, (1, 10), 10),
+        (True, (1, 8), 8),
+        (False, (-1, -1), 0),
+        (False, (0, 40), 0),
+    ],
+)
+def test_records_behind_a_cut_are_newer(marked: bool, answer: tuple[int, int] | None, cut_at: int | None) -> None:
+    """Their offsets are lower than that of the lost record, which would be written over them."""
+    store, partition, states = _cut_off(marked=marked)
+    assert asked_epoch(partition) == 1
+    partition = with_cut(partition, states, answer)
+    lost = find_lost_keys(store, partition, states[2:])
+    assert lost.offsets == ({b"key-17": 17} if cut_at is None else {})
+    lost = LostKeys(partition=partition, offsets={b"key-17": 17}, vanished=1)
+    newer = range(17 if cut_at is None else cut_at, 20)
+    assert [offset for offset in range(20) if lost.has(b"key-17", offset)] == list(newer)
+    assert not lost.has(b"another", 19)
