@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 from botocore.exceptions import ClientError
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka import ConsumerGroupTopicPartitions as GroupPlaces
 from confluent_kafka.admin import (
     AdminClient,
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
+CLEANED_OFTEN = {"segment.ms": "100", "min.cleanable.dirty.ratio": "0.01"}
 UNCLEANED = {"segment.ms": "86400000", "max.compaction.lag.ms": "86400000"}
 REFUSED = ("AccessDenied", "not allowed", "AUTHORIZATION", "uthorization failed", "denied")
 DENIED = frozenset(
@@ -134,8 +135,8 @@ def test_every_role_does_its_work(
     """First catch-up, handover with Spark's help, clearing, and all commands; nobody is refused anything."""
     assert spark is not None
     pair, plain = world.pair, world.broker.server.bootstrap
-    for name in (GUARDED, MATCHED):
-        make_topic(name, partitions=2, config=UNCLEANED, bootstrap=plain)
+    for name, config in ((GUARDED, CLEANED_OFTEN), (MATCHED, UNCLEANED)):
+        make_topic(name, partitions=2, config=config, bootstrap=plain)
         write(plain, name, range(200))
     commit(plain)
 
@@ -149,12 +150,15 @@ def test_every_role_does_its_work(
 
     a = pair.start("a", **world.sections["writer-a"])
     pair.wait("generation 1 is complete", lambda: pair.complete(1))
+    for _ in range(3):
+        write(plain, GUARDED, range(200))
     b = pair.start("b", **world.sections["writer-b"], scan={"by": "spark", "patience": "5m"})
     pair.wait("b is there", lambda: b.said("running"))
     did("operator", "failover", "--to", "b", "--yes", "--no-wait")
     did("catch-up", "catch-up", "--wait", "60s", "--range", "1000")
     pair.wait("generation 2 is complete", lambda: pair.complete(2))
     pair.wait("generation 1 is cleared", lambda: [g.number for g in pair.live()] == [2])
+    assert a.said("compared keys before clearing", generation=1, not_comparable=0)
     write(plain, GUARDED, range(200, 300))
 
     did("viewer", "wait", "--for", "steady", "--timeout", "60s")
@@ -338,7 +342,7 @@ def fetch(login: Mapping[str, Any], admin: AdminClient, topic: str) -> None:
     see(admin, topic)  # a consumer waits for ever for a topic that it may not see
     consumer = Consumer({**login, "group.id": f"tandem-coordination-{secrets.token_hex(4)}", "log_level": 0})
     try:
-        consumer.assign([TopicPartition(topic, 0, 0)])
+        consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
         for _ in range(100):
             message = consumer.poll(0.2)
             error = None if message is None else message.error()

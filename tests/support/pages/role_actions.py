@@ -73,8 +73,8 @@ _PIN: Final = f"{_P}/pins/reader-0123456789abcdef.json"
 _KEEPER: Final = f"{_P}/pins/checkpoint-0123456789abcdef-00000002.json"
 S3_ACTIONS: Final[Sequence[S3Action]] = (
     _s3("read a chain entry", "GetObject", _ENTRY, EVERYBODY),
-    _s3("read data of a", "GetObject", _A, READS_DATA | {"writer-a"}),
-    _s3("read data of b", "GetObject", _B, READS_DATA | {"writer-b"}),
+    _s3("read data of a", "GetObject", _A, READS_DATA | WRITERS),
+    _s3("read data of b", "GetObject", _B, READS_DATA | WRITERS),
     _s3("read what a restore left", "GetObject", f"{_P}/restores/1/report", _roles("restore", "restore-groups")),
     _s3("read another pair's chain", "GetObject", f"{PREFIX}/other/generations/00000001.json", NOBODY),
     _s3("read beside the root", "GetObject", "elsewhere/object", NOBODY),

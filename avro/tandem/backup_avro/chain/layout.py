@@ -16,7 +16,9 @@ GenerationPlace: TypeAlias = tuple[str, str, int]
 """Pair, instance and number of a generation."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+#: Most characters that Kafka allows for the name of a topic.
+LONGEST_TOPIC = 249
+_TOPIC = re.compile(rf"[A-Za-z0-9._-]{{1,{LONGEST_TOPIC}}}")
 _CLAIM = re.compile(r"(\d{8})\.json", re.ASCII)
 _OFFER = re.compile(r"([A-Za-z0-9_-]+)\+(\d+)\+(\d+)\+(\d+)\+(\d{20})\+(\d{20})\+[0-9a-f]+\.json", re.ASCII)
 _SIGNED = re.compile(
@@ -162,10 +164,9 @@ def restore_targets_prefix(pair: str) -> str:
     return f"{restores_prefix(pair)}targets/"
 
 
-def restore_targets_key(pair: str, plan: str, ids: str | None = None) -> str:
-    """Return the key of the topics of a plan's hash; `ids` is a hash of their ids, None before they have any."""
-    name = plan[:16] if ids is None else f"{plan[:16]}-{ids}"
-    return f"{restore_targets_prefix(pair)}{check_name(name, 'plan')}.json"
+def restore_targets_key(pair: str, plan: str, part: str) -> str:
+    """Return the key of topics of a plan's hash; `part` is random for an announcement, else a hash of their ids."""
+    return f"{restore_targets_prefix(pair)}{check_name(f'{plan[:16]}-{part}', 'plan')}.json"
 
 
 def restore_prefix(pair: str, restore: str) -> str:

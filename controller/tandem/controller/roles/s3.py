@@ -71,11 +71,10 @@ class _Rights:
 _READ: Final = (*_TOLD, _DATA)
 _RIGHTS: Final[Mapping[CredentialRole, _Rights]] = {
     CredentialRole.WRITER: _Rights(
-        get=(*_TOLD, _OWN, _PROBE),
+        # Before it clears its own copy it compares the keys with the other instance's copy.
+        get=(*_TOLD, _DATA, _PROBE),
         put=(_CHAINS, _OWN, _PINS, _OUTCOMES, _PROBE),
         delete=(_OWN, _PINS, _CHECKPOINTS, _PROBE),
-        # Before it clears its own generation it lists the other instance's objects.
-        lists=(_DATA,),
         aborts=(_OWN, _PROBE),
         uploads=True,
         versioning=True,

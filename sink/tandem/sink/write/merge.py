@@ -110,7 +110,7 @@ class Merger:
         self._wake = threading.Event()
         self._stopped = threading.Event()
         self._commits = 0
-        self._deleted: list[str] = []
+        self._deleted: dict[str, None] = {}
         self._seqs: dict[str, int] = {}
         self._present: dict[str, tuple[int, int]] = {}
         self._known_pins: pins.KnownPins = {}
@@ -181,7 +181,7 @@ class Merger:
             _LOG.info("the objects to merge were changed meanwhile", error=error)
             self._store.delete([item.key for item in objects])
             return True
-        self._deleted = []
+        self._deleted = {}
         _LOG.debug(
             "merged", objects=len(job.merge.inputs), into=len(objects), bytes=sum(item.bytes for item in objects)
         )
@@ -348,7 +348,7 @@ class Merger:
         for at in range(0, len(going), _AT_ONCE):
             batch = going[at : at + _AT_ONCE]
             self._store.delete(batch)
-            self._deleted += batch
+            self._deleted |= dict.fromkeys(batch)
             for key in batch:
                 self._present.pop(key, None)
 

@@ -61,7 +61,7 @@ def drill_options(options: RestoreOptions, drill_id: str) -> RestoreOptions:
         raise ValueError(f"{drill_id!r} is not eight hex digits")
     return replace(
         options,
-        naming=TopicNaming(suffix=f"{SUFFIX}{drill_id}"),
+        naming=TopicNaming(suffix=f"{SUFFIX}{drill_id}", shortens=True),
         consent=True,
         leaves_record=False,
         offsets=OffsetMode.DENSE,

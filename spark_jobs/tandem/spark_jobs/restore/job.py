@@ -239,7 +239,8 @@ class _RestoreRun:
         """Add the ids of the created topics to the announcement, so that it matches no later topic of such a name."""
         if self._options.leaves_record:
             ids = {name: item.topic_id for name, item in targets.items()}
-            restore_targets.identify_targets(self._address.open(), self._plan.pair, self._plan.hash, ids)
+            at = self._target.admin.cluster_id()
+            restore_targets.identify_targets(self._address.open(), self._plan.pair, self._plan.hash, at, ids)
         return targets
 
     def _take_over(self) -> dict[str, TargetTopic]:

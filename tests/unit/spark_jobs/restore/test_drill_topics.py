@@ -44,6 +44,10 @@ def test_names_are_guarded_by_no_pattern() -> None:
     assert naming.target("orders.eu") == f"orders.eu{SUFFIX}0123abcd"
     assert is_reserved(naming.target("orders.eu"))
     assert not is_reserved("orders.drill-sergeant")
+    long = [naming.target(f"{'o' * 240}{number}") for number in (1, 2)]
+    assert [len(name) for name in long] == [249, 249]
+    assert len(set(long)) == 2
+    assert all(is_reserved(name) for name in long)
     for wrong in ("", "0123abc", "0123ABCD", "0123abcd/"):
         with pytest.raises(ValueError, match="eight hex digits"):
             drill_options(RestoreOptions(), wrong)

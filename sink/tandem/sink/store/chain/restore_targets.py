@@ -1,23 +1,30 @@
-"""Documents of the topics that restores created in a cluster: put by restores, read by instances and `status`."""
+"""Documents of the topics that restores created in a cluster: put by restores, read by instances and `status`.
+
+Each run of a restore announces the names first, and has their ids stored when the topics exist. An announcement that
+gets no ids ends after an hour: otherwise an application could never have a topic of that name backed up.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import secrets
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 import structlog
 
 from tandem.backup_avro.chain import layout
-from tandem.backup_avro.chain.signatures import SignatureError
 from tandem.backup_avro.documents.restore_targets import RestoreTargets, decode_targets, encode_targets
 from tandem.backup_avro.errors import ConfigError, DamagedError
-from tandem.sink.store.contract.object_store import ObjectMissingError, ObjectStore, StoreDeniedError
+from tandem.sink.store.contract.object_store import ObjectInfo, ObjectMissingError, ObjectStore, StoreDeniedError
 
 _LOG = structlog.get_logger()
 #: Stands for the topic id of a topic that may still be created.
 ANY: Final = ""
+#: How long an announcement counts, in seconds by the store's clock: much longer than a restore takes to create topics.
+_ANNOUNCED_S: Final = 3600.0
 
 
 def announce_targets(store: ObjectStore, pair: str, plan: str, cluster_id: str, names: Iterable[str]) -> dict[str, str]:
@@ -29,24 +36,29 @@ def announce_targets(store: ObjectStore, pair: str, plan: str, cluster_id: str, 
     targets = RestoreTargets(pair=pair, plan=plan, cluster_id=cluster_id, topics=dict.fromkeys(sorted(names), ANY))
     try:
         if targets.topics:
-            store.put_if_absent(layout.restore_targets_key(pair, plan), encode_targets(targets))
+            # A key of its own: what an earlier run announced is over, or is about another cluster.
+            store.put_if_absent(layout.restore_targets_key(pair, plan, secrets.token_hex(8)), encode_targets(targets))
     except ConfigError as error:
         why = f"the pair backs this topic up if topics.patterns match it: no note of it could be stored: {error}"
         return dict.fromkeys(targets.topics, why)
     return {}
 
 
-def identify_targets(store: ObjectStore, pair: str, plan: str, topic_ids: Mapping[str, str]) -> None:
-    """Put the ids of the topics that the plan has announced. Raises errors of the store, DamagedError.
+def identify_targets(store: ObjectStore, pair: str, plan: str, cluster_id: str, topic_ids: Mapping[str, str]) -> None:
+    """Put the ids of the topics that runs of the plan have announced for this cluster. Raises errors of the store.
 
     Nothing is put where nothing was announced, or where the announcement has no valid signature.
     """
-    key = layout.restore_targets_key(pair, plan)
-    try:
-        targets = decode_targets(store.get(key), key)
-    except (ObjectMissingError, SignatureError):
-        return  # nothing counts that could get ids
-    _put_named(store, replace(targets, topics={name: topic_ids[name] for name in targets.topics if name in topic_ids}))
+    announced = {
+        name
+        for _, targets in _notes(store, pair)
+        if (targets.plan, targets.cluster_id) == (plan, cluster_id)
+        for name, topic_id in targets.topics.items()
+        if topic_id == ANY and name in topic_ids
+    }
+    if announced:
+        topics = {name: topic_ids[name] for name in sorted(announced)}
+        _put_named(store, RestoreTargets(pair=pair, plan=plan, cluster_id=cluster_id, topics=topics))
 
 
 class AdoptedTopic(NamedTuple):
@@ -64,13 +76,13 @@ def adopt_topic(store: ObjectStore, pair: str, topic: str) -> list[AdoptedTopic]
     be read count for nothing, and stay. Raises errors of the store.
     """
     removed = []
-    for key, targets in _notes(store, pair):
+    for info, targets in _notes(store, pair):
         if topic not in targets.topics:
             continue
         rest = {name: topic_id for name, topic_id in targets.topics.items() if name != topic}
         if rest:
             _put_named(store, replace(targets, topics=rest))
-        store.delete([key])
+        store.delete([info.key])
         removed.append(AdoptedTopic(targets.plan[:16], targets.cluster_id, targets.topics[topic]))
     return removed
 
@@ -93,7 +105,7 @@ def created_topics(store: ObjectStore, pair: str, cluster_id: str) -> dict[str, 
     Documents that can't be read are logged and ignored. Raises transient errors of the store.
     """
     try:
-        known = [targets for _, targets in _notes(store, pair)]
+        known = [(info, targets) for info, targets in _notes(store, pair) if targets.cluster_id == cluster_id]
     except StoreDeniedError as error:
         _LOG.warning(
             "what restores created can't be read: it is backed up if it matches topics.patterns",
@@ -101,16 +113,19 @@ def created_topics(store: ObjectStore, pair: str, cluster_id: str) -> dict[str, 
             remedy="print the instance's policy anew, with `tandem policy s3`",
         )
         return {}
+    # An announcement is over when ids of the same plan were stored after it.
+    identified: dict[tuple[str, str], datetime] = {}
+    for info, targets in known:
+        for name in (name for name, topic_id in targets.topics.items() if topic_id != ANY):
+            place = targets.plan, name
+            identified[place] = max(info.modified, identified.get(place, info.modified))
     found: dict[str, set[str]] = {}
-    # An announcement is over when the same plan's ids are stored.
-    identified: set[tuple[str, str]] = set()
-    for targets in sorted(known, key=lambda item: ANY in item.topics.values()):
-        if targets.cluster_id != cluster_id:
-            continue
+    since = store.now() - timedelta(seconds=_ANNOUNCED_S) if known else None
+    for info, targets in known:
         for name, topic_id in targets.topics.items():
-            if topic_id != ANY:
-                identified.add((targets.plan, name))
-            if topic_id != ANY or (targets.plan, name) not in identified:
+            named_at = identified.get((targets.plan, name))
+            over = (since is not None and info.modified < since) or (named_at is not None and named_at >= info.modified)
+            if topic_id != ANY or not over:
                 found.setdefault(name, set()).add(topic_id)
     return {name: frozenset(ids) for name, ids in found.items()}
 
@@ -120,12 +135,12 @@ def is_created(known: Mapping[str, Collection[str]], name: str, topic_id: str) -
     return not {topic_id, ANY}.isdisjoint(known.get(name, ()))
 
 
-def _notes(store: ObjectStore, pair: str) -> Iterator[tuple[str, RestoreTargets]]:
-    """Yield the key and the content of each document of the pair, as they were listed before the first one was read."""
-    for key in [info.key for info in store.list(layout.restore_targets_prefix(pair))]:
-        for targets in _read(store, key):
+def _notes(store: ObjectStore, pair: str) -> Iterator[tuple[ObjectInfo, RestoreTargets]]:
+    """Yield each document of the pair with its listing, as they were listed before the first one was read."""
+    for info in list(store.list(layout.restore_targets_prefix(pair))):
+        for targets in _read(store, info.key):
             if targets.pair == pair:
-                yield key, targets
+                yield info, targets
 
 
 def _read(store: ObjectStore, key: str) -> Iterator[RestoreTargets]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from tandem.backup_avro.chain import layout
 from tandem.backup_avro.errors import RefusedError
 from tandem.backup_avro.record.varint import LONG_MAX
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
@@ -45,7 +46,6 @@ _ROOM: Final = (_LIMIT, _SEGMENT)
 #: Bytes that a record takes besides its value: its key, and the header of its batch.
 _BESIDES: Final = 1024
 _INT_MAX: Final = 2**31 - 1
-_LONGEST_NAME: Final = 249
 
 
 def record_bytes(plan: RestorePlan) -> int:
@@ -59,7 +59,7 @@ def record_bytes(plan: RestorePlan) -> int:
         plan=plan.hash,
         topic_id=topic_id,
         task=_INT_MAX,
-        target="t" * _LONGEST_NAME,
+        target="t" * layout.LONGEST_TOPIC,
         target_topic_id=topic_id,
         next_offsets=dict.fromkeys(range(sources), LONG_MAX),
         strands=dict.fromkeys(

@@ -42,6 +42,7 @@ from tandem.spark_jobs.restore.progress.task_progress import (
 from tandem.spark_jobs.restore.records.load_task import LoadTask, SourcePartition
 from tandem.spark_jobs.restore.records.partitioner import chooser
 from tandem.spark_jobs.restore.records.record_stream import (
+    NO_UNIT,
     AllButLast,
     GivenUnits,
     RecordChunk,
@@ -233,6 +234,8 @@ class _Attempt:
         units = AllButLast(units=self._units(start))
         for unit in units if task.alone else units.units:
             if transaction is None:
+                if unit is NO_UNIT:
+                    continue
                 transaction = Transaction(producer, task, done)
             transaction.add(unit)
             if transaction.due():

@@ -99,13 +99,15 @@ class TopicNaming:
     """Maps a topic's name in the backup to its name on the target.
 
     The first that applies: `only`; `renamed`; the first of `patterns`, (expression, replacement), that matches the
-    whole name; the name with the suffix.
+    whole name; the name with the suffix. With `shortens` a name that would be too long with its suffix is cut, and a
+    hash stands for the rest.
     """
 
     only: str | None = None
     renamed: Mapping[str, str] = field(default_factory=dict)
     patterns: tuple[tuple[str, str], ...] = ()
     suffix: str = ""
+    shortens: bool = False
 
     def target(self, topic: str) -> str:
         """Return the target's name. ConfigError for an invalid expression or replacement."""
@@ -117,6 +119,9 @@ class TopicNaming:
             name = self.matched(topic, pattern, replacement)
             if name is not None:
                 return name
+        if self.shortens and len(topic) + len(self.suffix) > layout.LONGEST_TOPIC:
+            digest = hashlib.sha256(topic.encode()).hexdigest()[:8]
+            topic = f"{topic[: layout.LONGEST_TOPIC - len(self.suffix) - 9]}-{digest}"
         return f"{topic}{self.suffix}"
 
     @staticmethod
@@ -247,7 +252,7 @@ class TopicPlan:
         for key, value in sorted(self.source.config.items()):
             if key in _NOT_CARRIED:
                 notes.append(f"{key} names brokers of the cluster that was backed up; it is left out")
-            elif key == _MIN_INSYNC and int(value) > replicas:
+            elif key == _MIN_INSYNC and number_setting(self.source.config, key, unsaid=0, unclear=replicas) > replicas:
                 changes[key] = str(replicas)
                 notes.append(f"{key} is {replicas} instead of {value}: the target has no more replicas")
             else:

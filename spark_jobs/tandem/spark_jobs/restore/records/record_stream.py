@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tandem.backup_avro.errors import DamagedError
 from tandem.backup_avro.record.current import NO_TIMESTAMP, decode_body, encode
@@ -43,11 +43,17 @@ class TransactionUnit:
     left_out: int = 0
 
 
+#: Stands for source records of which nothing is to be written or counted yet.
+NO_UNIT: Final = TransactionUnit(chunks=(), next_offsets={})
+
+
 @dataclass(slots=True, kw_only=True)
 class AllButLast:
     """Iterates over the units of one source partition without their last record; that is in `last` at the end.
 
-    `last` is set before the unit is yielded from which it was cut. The offsets of that unit count it as written.
+    `last` is set before the unit is yielded from which it was cut. The offsets of that unit count it as written. While
+    units without records follow, as behind the last match of a filter, nothing but that one record waits, and NO_UNIT
+    is yielded for each of them: a transaction that is under way can be committed then.
     """
 
     units: Iterable[TransactionUnit]
@@ -55,31 +61,44 @@ class AllButLast:
 
     def __iter__(self) -> Iterator[TransactionUnit]:
         """Yield the units; the last one that has records waits for the end of the stream."""
-        waiting: list[TransactionUnit] = []
+        waiting: TransactionUnit | None = None
+        behind: TransactionUnit | None = None
         for unit in self.units:
             if unit.chunks:
-                yield from waiting
-                waiting = [unit]
-            elif waiting:
-                waiting.append(unit)
-            else:
+                yield from (one for one in (waiting, behind) if one is not None)
+                waiting, behind = unit, None
+            elif waiting is None:
                 yield unit
-        if waiting:
-            first, self.last = _without_last(waiting[0])
-            yield first
-            yield from waiting[1:]
+            elif behind is None:
+                rest, waiting = _split(waiting)
+                yield rest
+                behind = unit
+            else:
+                offsets = {of: max(end, behind.next_offsets.get(of, end)) for of, end in unit.next_offsets.items()}
+                left_out = behind.left_out + unit.left_out
+                behind = replace(behind, next_offsets={**behind.next_offsets, **offsets}, left_out=left_out)
+                yield NO_UNIT
+        if waiting is not None:
+            rest, single = _split(waiting)
+            [self.last] = single.chunks
+            [(source, after)] = single.next_offsets.items()
+            after = max(after, self.last.body.first + 1)
+            yield replace(single, chunks=rest.chunks, next_offsets={source: after})
+            if behind is not None:
+                yield behind
 
 
-def _without_last(unit: TransactionUnit) -> tuple[TransactionUnit, RecordChunk]:
+def _split(unit: TransactionUnit) -> tuple[TransactionUnit, TransactionUnit]:
+    """Return a unit without its last record, and that record alone with all that the unit counts behind it."""
     [chunk] = unit.chunks
-    [(source, after)] = unit.next_offsets.items()
+    [source] = unit.next_offsets
     body = chunk.body
     [span] = deque(body.spans(), maxlen=1)
     start, offset = span[1], span[2]
     rest = Body(body=body.body[:start], records=body.records - 1, first=body.first)
-    chunks = (replace(chunk, body=rest),) if rest.records else ()
     last = replace(chunk, body=Body(body=body.body[start:], records=1, first=offset))
-    return replace(unit, chunks=chunks, next_offsets={source: max(after, offset + 1)}), last
+    chunks = (replace(chunk, body=rest),) if rest.records else ()
+    return TransactionUnit(chunks=chunks, next_offsets={source: offset}), replace(unit, chunks=(last,))
 
 
 def first_record(units: Iterable[TransactionUnit]) -> RecordChunk | None:

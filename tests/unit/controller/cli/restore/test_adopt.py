@@ -25,7 +25,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     root.mkdir()
     store = open_store(root.as_uri(), StoreAccess())
     restore_targets.announce_targets(store, PAIR, PLAN, CLUSTER, ["t.restored", "u.restored"])
-    restore_targets.identify_targets(store, PAIR, PLAN, {"t.restored": "id-1", "u.restored": "id-2"})
+    restore_targets.identify_targets(store, PAIR, PLAN, CLUSTER, {"t.restored": "id-1", "u.restored": "id-2"})
     path = tmp_path / "a.yaml"
     path.write_text(
         yaml.safe_dump(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -23,15 +24,36 @@ from tandem.controller.watch.guarded_cluster import GuardedCluster
 from tandem.sink.store import StoreDeniedError
 from tandem.sink.store.chain import restore_targets
 from tandem.sink.store.chain.restore_targets import ANY
+from tandem.sink.store.contract.object_store import ObjectInfo, PutResult
 from tandem.sink.store.contract.store_settings import StoreAccess
 from tandem.sink.store.signed_store import SignedStore
 
 PLAN, CLUSTER = "ab" * 32, "cluster-1"
 
 
+@dataclass
+class DatedStore(MemoryStore):
+    """Its objects have the times at which they were put."""
+
+    made: dict[str, int] = field(default_factory=dict)
+
+    def put_if_absent(self, key: str, body: bytes | bytearray | memoryview) -> PutResult:
+        """Remember the time of a new object."""
+        self.clock_ms += 1
+        if key not in self.objects:
+            self.made[key] = self.clock_ms
+        return super().put_if_absent(key, body)
+
+    def list(self, prefix: str, *, after: str | None = None) -> Iterator[ObjectInfo]:
+        """Yield objects with their times."""
+        for info in super().list(prefix, after=after):
+            at = self.made.get(info.key, self.clock_ms)
+            yield replace(info, modified=datetime.fromtimestamp(at / 1000, tz=UTC))
+
+
 def announced(*names: str) -> MemoryStore:
     """A store in which a restore has said what it is about to create."""
-    store = MemoryStore()
+    store = DatedStore()
     restore_targets.announce_targets(store, PAIR, PLAN, CLUSTER, names)
     return store
 
@@ -40,17 +62,43 @@ def test_what_is_about_to_be_created_is_named_before_and_known_by_its_id_after()
     """A later topic of that name is another one; other clusters have topics of their own."""
     store = announced("t.restored", "u.restored")
     assert restore_targets.created_topics(store, PAIR, CLUSTER) == {"t.restored": {ANY}, "u.restored": {ANY}}
-    restore_targets.identify_targets(store, PAIR, PLAN, {"t.restored": "id-1", "of nobody": "id-2"})
+    restore_targets.identify_targets(store, PAIR, PLAN, CLUSTER, {"t.restored": "id-1", "of nobody": "id-2"})
     assert restore_targets.created_topics(store, PAIR, CLUSTER) == {"t.restored": {"id-1"}, "u.restored": {ANY}}
-    restore_targets.identify_targets(store, PAIR, PLAN, {"t.restored": "id-3", "u.restored": "id-4"})
+    store.clock_ms += 1
+    restore_targets.identify_targets(store, PAIR, PLAN, CLUSTER, {"t.restored": "id-3", "u.restored": "id-4"})
     assert restore_targets.created_topics(store, PAIR, CLUSTER) == {
         "t.restored": {"id-1", "id-3"},
         "u.restored": {"id-4"},
     }
     assert restore_targets.created_topics(store, PAIR, "cluster-2") == {}
-    restore_targets.identify_targets(store, PAIR, "cd" * 32, {"v": "id-5"})
+    restore_targets.identify_targets(store, PAIR, "cd" * 32, CLUSTER, {"v": "id-5"})
     restore_targets.announce_targets(store, PAIR, "cd" * 32, CLUSTER, [])
     assert len(store.objects) == 3
+
+
+def test_an_announcement_without_a_topic_ends() -> None:
+    """The restore was refused, or killed, before it created the topic; later an application has one of that name."""
+    store = announced("orders.v2")
+    admin = Admin(orders="id-1", orders_v2="id-2")
+    assert guarded(admin, store, patterns=["orders.*"]) == ["orders"]
+    store.clock_ms += 3_600_001
+    assert guarded(admin, store, patterns=["orders.*"]) == ["orders", "orders.v2"]
+
+
+def test_the_same_plan_is_restored_again() -> None:
+    """Its topic was deleted, or is in another cluster: what the new run creates is left out from the beginning."""
+    store = announced("orders.restored")
+    restore_targets.identify_targets(store, PAIR, PLAN, CLUSTER, {"orders.restored": "id-2"})
+    store.clock_ms += 1
+    again = Admin(orders="id-1", orders_restored="id-3")
+    assert guarded(again, store, patterns=["orders.*"]) == ["orders", "orders.restored"]
+    restore_targets.announce_targets(store, PAIR, PLAN, CLUSTER, ["orders.restored"])
+    assert guarded(again, store, patterns=["orders.*"]) == ["orders"]
+    restore_targets.identify_targets(store, PAIR, PLAN, CLUSTER, {"orders.restored": "id-3"})
+    assert guarded(again, store, patterns=["orders.*"]) == ["orders"]
+    restore_targets.announce_targets(store, PAIR, PLAN, "cluster-2", ["orders.restored"])
+    restore_targets.identify_targets(store, PAIR, PLAN, "cluster-2", {"orders.restored": "id-9"})
+    assert restore_targets.created_topics(store, PAIR, "cluster-2") == {"orders.restored": {"id-9"}}
 
 
 def test_what_can_not_be_read_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,7 +134,7 @@ def test_a_note_that_nobody_signed_counts_for_nothing_where_signatures_are_requi
     with capture_logs() as logs:
         assert restore_targets.created_topics(store, PAIR, CLUSTER) == {}
     assert "is not signed, and signing.require is set" in str(logs[0]["error"])
-    restore_targets.identify_targets(store, PAIR, PLAN, {"orders": "id-1"})
+    restore_targets.identify_targets(store, PAIR, PLAN, CLUSTER, {"orders": "id-1"})
     assert len(inner.objects) == 1
     told = restore_targets.announce_targets(store, PAIR, "cd" * 32, CLUSTER, ["t.restored"])
     assert list(told) == ["t.restored"]
@@ -94,7 +142,7 @@ def test_a_note_that_nobody_signed_counts_for_nothing_where_signatures_are_requi
     assert "would not be signed, and signing.require is set" in told["t.restored"]
     signing = SignedStore(inner, replace(strict, signing_key_env="SIGNING_KEY"))
     assert restore_targets.announce_targets(signing, PAIR, "cd" * 32, CLUSTER, ["t.restored"]) == {}
-    restore_targets.identify_targets(signing, PAIR, "cd" * 32, {"t.restored": "id-2"})
+    restore_targets.identify_targets(signing, PAIR, "cd" * 32, CLUSTER, {"t.restored": "id-2"})
     with capture_logs():
         assert restore_targets.created_topics(store, PAIR, CLUSTER) == {"t.restored": {"id-2"}}
 
@@ -102,7 +150,7 @@ def test_a_note_that_nobody_signed_counts_for_nothing_where_signatures_are_requi
 def test_a_topic_is_adopted() -> None:
     """All notes of it go, the others' stay."""
     store = announced("t.restored", "u.restored")
-    restore_targets.identify_targets(store, PAIR, PLAN, {"t.restored": "id-1", "u.restored": "id-2"})
+    restore_targets.identify_targets(store, PAIR, PLAN, CLUSTER, {"t.restored": "id-1", "u.restored": "id-2"})
     restore_targets.announce_targets(store, PAIR, "cd" * 32, CLUSTER, ["t.restored"])
     store.objects[f"{layout.restore_targets_prefix(PAIR)}x.json"] = b"{}"
     with capture_logs():
@@ -116,7 +164,7 @@ def test_a_topic_is_adopted() -> None:
         assert restore_targets.adopt_topic(store, PAIR, "t.restored") == []
         assert restore_targets.adopt_topic(store, "another", "u.restored") == []
     assert len(store.objects) == 3
-    restore_targets.identify_targets(store, PAIR, PLAN, {"t.restored": "id-1"})
+    restore_targets.identify_targets(store, PAIR, PLAN, CLUSTER, {"t.restored": "id-1"})
     assert len(store.objects) == 3, "a run of the same restore notes nothing again"
 
 
@@ -175,7 +223,7 @@ def test_what_a_restore_created_is_not_guarded_by_a_pattern() -> None:
     store = announced("orders.restored")
     admin = Admin(orders="id-1", orders_restored="id-2")
     assert guarded(admin, store, patterns=["orders.*"]) == ["orders"]
-    restore_targets.identify_targets(store, PAIR, PLAN, {"orders.restored": "id-2"})
+    restore_targets.identify_targets(store, PAIR, PLAN, CLUSTER, {"orders.restored": "id-2"})
     assert guarded(admin, store, patterns=["orders.*"]) == ["orders"]
     assert guarded(admin, store, patterns=["orders.*"], include=["orders.restored"]) == ["orders", "orders.restored"]
     again = Admin(orders="id-1", orders_restored="id-3")

@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -32,10 +33,16 @@ from tandem.spark_jobs.restore.load.target_log import TargetLog
 from tandem.spark_jobs.restore.load.transaction import Transaction
 from tandem.spark_jobs.restore.plan import offset_mode
 from tandem.spark_jobs.restore.progress import task_progress as marks
-from tandem.spark_jobs.restore.progress.batch_producer import FencedError, ProduceError
+from tandem.spark_jobs.restore.progress.batch_producer import TRANSACTION_TIMEOUT_MS, FencedError, ProduceError
 from tandem.spark_jobs.restore.progress.task_progress import TaskProgress, decode_progress
 from tandem.spark_jobs.restore.records.load_task import LoadPace, LoadTask, SourcePartition
-from tandem.spark_jobs.restore.records.record_stream import AllButLast, RecordChunk, TransactionUnit, first_record
+from tandem.spark_jobs.restore.records.record_stream import (
+    NO_UNIT,
+    AllButLast,
+    RecordChunk,
+    TransactionUnit,
+    first_record,
+)
 from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
 
 
@@ -71,7 +78,62 @@ def test_the_last_record_is_cut_off() -> None:
     assert _all_but_last(_unit(7)) == ([([], {0: 8})], 7)
     assert _all_but_last(_unit(1, 3), _unit(5, 9)) == ([([1, 3], {0: -1}), ([5], {0: 10})], 9)
     found = _all_but_last(_unit(after=1), _unit(1, 3, after=6), _unit(after=8), _unit(8, after=12), _unit(after=20))
-    assert found == ([([], {0: 1}), ([1, 3], {0: 6}), ([], {0: 8}), ([], {0: 12}), ([], {0: 20})], 8)
+    offsets = [([], {0: 1}), ([1], {0: 3}), ([3], {0: 6}), ([], {0: 8}), ([], {0: 8}), ([], {0: 12}), ([], {0: 20})]
+    assert found == (offsets, 8)
+
+
+def test_nothing_but_one_record_waits_for_the_end() -> None:
+    """A transaction is committed while a long stretch without a match is read, or the broker aborts it."""
+    units = [_unit(1, 2, 3, after=6), *(_unit(after=at, left_out=2) for at in (8, 10, 12)), _unit(12, 13)]
+    stream = AllButLast(units=iter(units))
+    seen = iter(stream)
+    first = next(seen)
+    assert (_offsets(first), first.next_offsets) == ([1, 2], {0: 3})
+    assert [next(seen), next(seen)] == [NO_UNIT, NO_UNIT]
+    waited, behind, rest = seen
+    assert (_offsets(waited), waited.next_offsets, waited.left_out) == ([3], {0: 6}, 0)
+    assert (behind.chunks, behind.next_offsets, behind.left_out) == ((), {0: 12}, 6)
+    assert _offsets(rest) == [12]
+    assert stream.last is not None
+    assert stream.last.body.first == 13
+
+
+def test_a_transaction_ends_before_a_long_stretch_without_a_match(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of `--key` on a large partition: it was begun for the records before the stretch."""
+    now, opened, longest = 0.0, 0.0, 0.0
+
+    class Broker:
+        has_predecessors = False
+
+        def begin(self) -> None:
+            nonlocal opened
+            opened = now
+
+        def append(self, *sent: Any) -> Any:
+            return SimpleNamespace(size=1, records=sent[3], base_offset=lambda _: 0)
+
+        def send(self, *_: object, **__: object) -> None:
+            """Of the progress."""
+
+        def commit(self) -> None:
+            nonlocal longest
+            longest = max(longest, now - opened)
+
+    def slowly(units: Iterable[TransactionUnit]) -> Iterator[TransactionUnit]:
+        nonlocal now
+        for unit in units:
+            now += 1.0
+            yield unit
+
+    monkeypatch.setattr(load, "Transaction", partial(Transaction, clock=lambda: now))
+    units = [_unit(1, 2), _unit(5, 6), *(_unit(after=at) for at in range(7, 400))]
+    task = replace(_task(), alone=True)
+    attempt = load._Attempt(task, SimpleNamespace(bodies=None))  # type: ignore[arg-type]
+    monkeypatch.setattr(attempt, "_units", lambda _: slowly(units))
+    done, last = attempt._load_units(Broker(), load.nothing_yet(task))  # type: ignore[arg-type]
+    assert last is not None
+    assert (done.held, done.next_offsets, done.records) == (6, {0: 399}, 3)
+    assert longest < TRANSACTION_TIMEOUT_MS / 1000 / 2
 
 
 def test_the_record_is_found_again() -> None:
