@@ -137,6 +137,10 @@ class PartitionRewind:
         return sum(one.keys for one in self.changes.values())
 
 
+#: How the description of a choice begins that takes the keys whose newest record a rewind wrote.
+BY_REWIND: Final = "a newest record by rewind"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewindPlan:
     """`tandem rewind`: how the live topic differs from the state at a moment.

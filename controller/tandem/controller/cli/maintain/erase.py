@@ -118,7 +118,8 @@ def erase(
             show(report, output_)
             if refusal is not None:
                 raise refusal
-            if report.plan.left or report.plan.errors or (report.pending is not None and not despite_live):
+            unknown = purge_versions and report.versions.error is not None
+            if report.plan.left or report.plan.errors or unknown or (report.pending is not None and not despite_live):
                 raise typer.Exit(ExitCode.UNHEALTHY)
             return
         describe(report, output_, purge=purge_versions)

@@ -135,13 +135,14 @@ def drill(
     loaded = load(context, config, overrides)
     target = TargetCluster(target_properties(loaded.kafka.reveal(), target_servers, target_config))
     address = StoreAddress(root=loaded.store.root, settings=store_settings(loaded))
-    reader = require_known_heads(loaded, address.open())  # a refusal is no result of a drill, and none is kept
+    # A refusal is no result of a drill, and none is kept; nor is a pair that has not claimed anything yet.
+    reader = require_known_heads(loaded, address.open())
+    require_pair(address, loaded.pair)
     # On SIGTERM, as on Ctrl-C, the drill deletes its scratch topics before it ends.
     handler = signal.signal(signal.SIGTERM, signal.default_int_handler)
     began = time.monotonic()
     plan = None
     try:
-        require_pair(address, loaded.pair)
         # Planned before Spark starts, so that most refusals come at once.
         plan = job.prepare_drill(reader, target, options).plan
         for warning in plan.warnings():

@@ -241,6 +241,7 @@ def _refuse_with_undo(given: Mapping[str, object]) -> None:
 def _undoing(request: RewindRequest, rewind_id: str) -> RewindRequest:
     """Return the request that rewinds a rewind: to its checkpoint, and only keys whose newest record it wrote."""
     from tandem.spark_jobs.reading.wanted_state import StateRequest  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.rewind.rewind_plan import BY_REWIND  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.rewind.rewind_record import find_record, written_offsets  # noqa: PLC0415 - when it runs
 
     store = request.address.open()
@@ -254,7 +255,7 @@ def _undoing(request: RewindRequest, rewind_id: str) -> RewindRequest:
         request,
         state_request=StateRequest(checkpoint=record.checkpoint),
         choice=replace(request.choice, within=written_offsets(store, request.pair, rewind_id)),
-        choice_texts=[*request.choice_texts, f"a newest record by rewind {rewind_id}"],
+        choice_texts=[*request.choice_texts, f"{BY_REWIND} {rewind_id}"],
     )
 
 

@@ -131,6 +131,13 @@ def _notes(plan: RewindPlan) -> Iterator[str]:
     left_out = sum(one.left_out for one in parts)
     if left_out:
         yield f"{left_out:,} more keys differ, which the options leave as they are"
+        from tandem.spark_jobs.rewind.rewind_plan import BY_REWIND  # noqa: PLC0415 - loaded when the command runs
+
+        if any(text.startswith(BY_REWIND) for text in plan.key_choice):
+            yield (
+                "a key that the rewind deleted is one of them once the broker has removed its tombstone "
+                f"(delete.retention.ms): `tandem rewind {plan.topic} --checkpoint {plan.checkpoint}` takes all keys"
+            )
     expired = sum(one.expired for one in parts)
     if expired:
         yield f"{expired:,} keys have expired since by the topic's retention: they are left as they are"

@@ -47,6 +47,7 @@ class HedgedAdmin(ClusterAdmin):
     def __init__(self, props: Mapping[str, client_config.Value], *, timeout_s: float = 30.0) -> None:
         self._net, self._manager = connections.open_for_questions(props)
         self._lock = threading.RLock()
+        self._first_id: str | None = None
         super().__init__(props, timeout_s=timeout_s)
 
     def close(self) -> None:
@@ -70,8 +71,24 @@ class HedgedAdmin(ClusterAdmin):
 
     def _metadata(self, names: Sequence[str] | None, deadline: float) -> Any:  # noqa: ANN401 - no types there
         response = self._ask(lambda: requests.metadata_request(names), deadline)
+        self._require_same(response.cluster_id)
         self._manager.cluster.update_metadata(response)  # where brokers are
         return response
+
+    def _require_same(self, cluster_id: str | None) -> None:
+        """Raise ClusterAnswerError if this is another cluster than before: its topics must not become a part of a copy.
+
+        A cluster that was lost may be replaced by a new one under the same names while instances run.
+        """
+        if cluster_id and self._first_id not in {None, cluster_id}:
+            raise ClusterAnswerError(
+                f"the Kafka cluster at {self._servers} is another one than before: its id is {cluster_id}, and was "
+                f"{self._first_id}",
+                code="TDM-K076",
+                remedy="stop this instance; a new cluster needs another pair or store.root (docs/operations.md, The "
+                "cluster is lost)",
+            )
+        self._first_id = self._first_id or cluster_id
 
     def _described(
         self, names: Sequence[str], deadline: float, denied: dict[str, ClusterDeniedError] | None = None

@@ -50,6 +50,23 @@ def test_a_plan_says_what_its_hashes_are(capsys: pytest.CaptureFixture[str]) -> 
     assert "BLAKE2b" not in text
 
 
+@pytest.mark.parametrize(("choice", "told"), [((), False), (("a newest record by rewind 4be1",), True)])
+def test_an_undo_tells_which_keys_it_can_not_find(
+    choice: tuple[str, ...], told: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A tombstone that the rewind wrote is gone after delete.retention.ms, and with it the trace of the rewind."""
+    sample = SampleKey(
+        kind=next(iter(ChangeKind)), partition=2, hash=HASH, old_offset=4, live_offset=9, live_at="2026-01-01T00:00:00Z"
+    )
+    plan = _plan(sample)
+    [part] = plan.partitions
+    plan = replace(plan, key_choice=choice, partitions=(replace(part, left_out=7),))
+    show_rewind_plan(plan, OutputFormat.TABLE)
+    text = capsys.readouterr().out
+    assert "7 more keys differ" in text
+    assert ("`tandem rewind orders --checkpoint cut` takes all keys" in text) is told
+
+
 def test_an_export_tells_tasks_once_they_are_planned(capsys: pytest.CaptureFixture[str]) -> None:
     """Before that there is nothing to count."""
     tell_tasks(0, 0)

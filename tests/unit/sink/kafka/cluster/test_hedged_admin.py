@@ -38,6 +38,7 @@ class Cluster:
         self.errors: list[Exception] = []
         self.asked: list[Any] = []
         self.busy = self.busiest = 0
+        self.cluster_id: str | None = "c-1"
         self.learnt: list[Any] = []
         manager = admin._manager
         manager.reach = self._reach
@@ -62,7 +63,7 @@ class Cluster:
             return SimpleNamespace(results=found)
         wanted = None if request.topics is None else {topic.name for topic in request.topics}
         found = [topic for topic in self.topics if wanted is None or topic.name in wanted]
-        return SimpleNamespace(API_VERSION=12, cluster_id="c-1", topics=found)
+        return SimpleNamespace(API_VERSION=12, cluster_id=self.cluster_id, topics=found)
 
 
 def described(name: str, of: UUID | None, *, code: int = 0, internal: bool = False, replicas: int = 3) -> Any:
@@ -105,6 +106,20 @@ def test_topics_are_described(admin: HedgedAdmin, cluster: Cluster) -> None:
     assert admin.cluster_id() == "c-1"
     assert all(request.allow_auto_topic_creation is False for request in cluster.asked)
     assert len(cluster.learnt) == len(cluster.asked), "where brokers are is learnt from each answer"
+
+
+def test_another_cluster_under_the_same_names_is_refused(admin: HedgedAdmin, cluster: Cluster) -> None:
+    """As after a disaster: its topics would become a part of the old cluster's generation. No id says nothing."""
+    for cluster.cluster_id in (None, "c-1", None, "c-1"):
+        assert len(admin.topics(["t"])) == 1
+    cluster.cluster_id = "c-2"
+    learnt = len(cluster.learnt)
+    with pytest.raises(ClusterAnswerError, match="its id is c-2, and was c-1") as raised:
+        admin.topics(["t"])
+    assert raised.value.code == "TDM-K076"
+    assert len(cluster.learnt) == learnt, "where its brokers are is not taken over"
+    cluster.cluster_id = "c-1"
+    assert len(admin.topics(["t"])) == 1
 
 
 def test_a_topic_that_may_not_be_described(admin: HedgedAdmin, cluster: Cluster) -> None:
