@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from planted import (
     compacting,
+    comparing,
     contents,
     coordinating,
     documenting,
@@ -23,6 +24,7 @@ from planted.mistakes import MISTAKES as FIRST
 
 MISTAKES = (
     *FIRST,
+    *comparing.MISTAKES,
     *compacting.MISTAKES,
     *contents.MISTAKES,
     *coordinating.MISTAKES,

@@ -149,6 +149,7 @@ def test_what_is_damaged_in_the_older_copy_can_not_be_lost_with_it() -> None:
     assert copies.vanished()[KEY].startswith("keys vanished: 1,")
 
 
+@pytest.mark.timeout(20)
 @pytest.mark.parametrize("left", [0, 700])
 def test_an_object_that_ends_early_is_damaged(left: int) -> None:
     """A store answers with what is there, or nothing: whoever asks again for a whole block would ask for ever."""
