@@ -603,6 +603,13 @@ class _RestoreRun:
         if topic.source.topic_id in self._charge.merged and mine:
             mine = (as_one(mine),)
         notes = list(self._notes[topic.target])
+        unfilled = [item.partition for item in mine if item.unfilled]
+        if unfilled:
+            notes.append(
+                f"records of {len(unfilled)} partitions ({unfilled[0]} is one of them) lie below their source offsets: "
+                "an earlier run of this restore had no right to delete fillers; delete the topic and restore again for "
+                "offsets that do not"
+            )
         if not self._plan.alone(topic):
             notes.append(_MARKER_LAST)
         if topic.offsets.mode is OffsetMode.EXACT:

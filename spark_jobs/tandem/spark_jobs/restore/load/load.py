@@ -62,7 +62,8 @@ class LoadResult:
     """The records of one task in the target after the load; `resumed` of them were there before this run.
 
     `task` is its number; `sources` are the source partitions, ascending. `strands`: target partition -> the records
-    that the task wrote there. `page` is the last page of the task's offset map.
+    that the task wrote there. `page` is the last page of the task's offset map. `unfilled`: an earlier run has begun
+    without the fillers that were planned, so records lie below their source offsets.
     """
 
     topic: str
@@ -77,6 +78,7 @@ class LoadResult:
     page: str | None
     resumed: int
     seconds: float
+    unfilled: bool = False
 
     @property
     def partition(self) -> int:
@@ -142,6 +144,7 @@ class _Attempt:
         self._reader = reader
         self.resumed: int | None = None
         self.committed = -1
+        self.unfilled = False
 
     def run(self) -> LoadResult:
         task = self._task
@@ -164,7 +167,8 @@ class _Attempt:
                 producer.discard()
         if self._given is None or self._given.last:
             done = replace(done, page=last_page(task.store.open(), task, done))
-        return loaded(done, topic=task.topic, sources=task.partitions, resumed=start.records)
+        result = loaded(done, topic=task.topic, sources=task.partitions, resumed=start.records)
+        return replace(result, unfilled=self.unfilled)
 
     def _start(self) -> TaskProgress:
         task = self._task
@@ -206,6 +210,7 @@ class _Attempt:
         elif task.floor and log.start() == 0:
             # The run that began had no right to delete fillers, and wrote none.
             task = self._task = replace(task, floor=False)
+            self.unfilled = True
         if start.held is None:
             done, last = self._load_units(producer, start)
         if done.held is None:

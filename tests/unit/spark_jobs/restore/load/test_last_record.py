@@ -98,6 +98,17 @@ def test_nothing_but_one_record_waits_for_the_end() -> None:
     assert stream.last.body.first == 13
 
 
+@pytest.mark.parametrize(("start", "unfilled"), [(0, True), (3, False)])
+def test_a_run_goes_on_without_fillers_and_says_so(start: int, unfilled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run that began had no right to delete them; this one has, and would end as if none had been missing."""
+    task = replace(_task(), floor=True, alone=True)
+    attempt = load._Attempt(task, SimpleNamespace(bodies=None))  # type: ignore[arg-type]
+    begun = replace(load.nothing_yet(task), next_offsets={0: 5})
+    monkeypatch.setattr(attempt, "_load_units", lambda _, done: (done, None))
+    assert attempt._write(None, SimpleNamespace(start=lambda: start), begun) == begun  # type: ignore[arg-type]
+    assert attempt.unfilled is unfilled
+
+
 def test_a_transaction_ends_before_a_long_stretch_without_a_match(monkeypatch: pytest.MonkeyPatch) -> None:
     """As of `--key` on a large partition: it was begun for the records before the stretch."""
     now, opened, longest = 0.0, 0.0, 0.0
