@@ -13,8 +13,8 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="vanished keys: what was found of a partition keeps it though it was released since",
         file=_GUARD,
-        old="for key in asked if (reason := results.get(key))",
-        new="for key in results if (reason := results.get(key))",
+        old="for key in asked if key in results)",
+        new="for key in results)",
     ),
     Mistake(
         name="vanished keys: an older record of a key stands for the lost one",
@@ -255,13 +255,6 @@ MISTAKES: tuple[Mistake, ...] = (
         file="controller/tandem/controller/status/health.py",
         old="    return [loss for of, loss in said.vanished if",
         new="    return [loss for of, loss in () if",
-    ),
-    Mistake(
-        name="vanished keys: a copy that nothing could be compared with yet is never compared",
-        file=_GUARD,
-        old="                results[key] = self._compare(key, older, newer, parts)\n",
-        new="                results[key] = self._compare(key, older, newer, parts)\n"
-        "            results |= dict.fromkeys(key for key in missing if key not in compared)\n",
     ),
     Mistake(
         name="expiring topics: what has expired is a loss",

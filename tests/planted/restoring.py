@@ -116,8 +116,9 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="the last record of a partition goes into the last transaction",
         file="spark_jobs/tandem/spark_jobs/restore/records/record_stream.py",
-        old="            first, self.last = _without_last(waiting[0])\n",
-        new="            first = waiting[0]\n",
+        old="            yield replace(single, chunks=rest.chunks, next_offsets={source: after})\n",
+        new="            yield replace(single, chunks=(*rest.chunks, *single.chunks), next_offsets={source: after})\n"
+        "            self.last = None\n",
     ),
     Mistake(
         name="a last record that is there already is written again",

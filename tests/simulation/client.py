@@ -47,6 +47,8 @@ def _here() -> Desk:
 class Client:
     """Stands for `sink.kafka.cluster.admin.ClusterAdmin`."""
 
+    all_down = False
+
     def __init__(self, props: Mapping[str, Any], *, timeout_s: float) -> None:
         del props, timeout_s
         self._desk = _here()

@@ -86,6 +86,7 @@ _ELSEWHERE = (
     "tandem.sink.store.file_store",
     "tandem.sink.store.contract.probe",
     "tandem.sink.store.signed_store",
+    "tandem.sink.store.chain.restore_targets",
     "tandem.sink.process.rates",
     "tandem.sink.kafka.cluster.admin",
     "tandem.sink.kafka.cluster.hedged_admin",
