@@ -31,8 +31,8 @@ MISTAKES = (
     Mistake(
         name="comparing: an erasure deletes although a replacement is gone",
         file="spark_jobs/tandem/spark_jobs/erasure/eraser.py",
-        old="        if lost:\n",
-        new="        if False:\n",
+        old="        going = [key for key in going if key not in needed]\n",
+        new="",
     ),
     Mistake(
         name="comparing: a record behind a cut is older than what vanished above it",
@@ -55,8 +55,8 @@ MISTAKES = (
     Mistake(
         name="comparing: all long tasks wait for one another in the threads of the others",
         file="controller/tandem/controller/instance/task_board.py",
-        old="        if slot[0] in _LONG and ",
-        new="        if False and ",
+        old='_AT_ONCE = {"Clear": 3, "Compare": 1}\n',
+        new="_AT_ONCE: dict[str, int] = {}\n",
     ),
     Mistake(
         name="comparing: a release names partitions that other generations lost",

@@ -8,7 +8,7 @@ the backup.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -107,9 +107,33 @@ def release_document(
                 f"generation {number} can't be read: whether it holds more of this is not known"
                 for number in sorted(seen.damaged)
             ),
+            *_unseen(seen, stored, mine, chosen, gone),
             *([f"{later} more partitions are kept in later generations: run it once more for them"] * bool(later)),
         ),
     )
+
+
+def _unseen(
+    seen: PairView,
+    stored: Mapping[int, list[PartitionKey]],
+    shown: Mapping[int, list[PartitionKey]],
+    topic_id: str,
+    partitions: Collection[int],
+) -> Iterator[str]:
+    """Yield a warning for each generation up to the released one that has a partition in which no loss is shown.
+
+    It is cleared without a comparison then. Losses that were not looked for yet, as nothing of it is cleared, go along.
+    """
+    for number, keys in sorted(stored.items()):
+        if number <= max(shown, default=0) and _generation(seen, number).complete:
+            mine = {key.partition for key in keys if key.topic_id == topic_id and key.partition in partitions}
+            unseen = sorted(mine - {key.partition for key in shown.get(number, ())})
+            if unseen:
+                which = f"{unseen[0]}{' and others' * (len(unseen) > 1)}"
+                yield (
+                    f"generation {number} has partition {which} too, and no loss is known there: it goes without a "
+                    "comparison when the generation is cleared"
+                )
 
 
 def _first_group(seen: PairView, lost: dict[int, list[PartitionKey]]) -> tuple[int, set[int], int]:

@@ -30,8 +30,9 @@ _STALLED_S = 120.0
 """Seconds after which `failing` names a short task that is still under way."""
 
 
-_LONG = frozenset({"Clear", "Compare"})
-"""Tasks that may read two whole copies: one runs at a time, or the others would take all threads to wait for it."""
+_AT_ONCE = {"Clear": 3, "Compare": 1}
+"""The most of the tasks that run at once which may read two whole copies. One comparison runs at a time, so the others
+would take all threads to wait for it."""
 
 
 class InUseError(TandemError):
@@ -58,10 +59,11 @@ class TaskBoard:
         self.refused: RefusedError | None = None
 
     def submit(self, slot: _SLOT, work: Callable[[], None]) -> None:
-        """Start a task unless it is under way, rests after a failure, or is a long one beside another."""
+        """Start a task unless it is under way, rests after a failure, or as many like it run as may at once."""
         if slot in self._running or time.monotonic() < self._rest_until.get(slot, 0.0):
             return
-        if slot[0] in _LONG and any(of in _LONG and not one.future.done() for (of, _), one in self._running.items()):
+        alike = sum(of == slot[0] and not one.future.done() for (of, _), one in self._running.items())
+        if alike >= _AT_ONCE.get(slot[0], alike + 1):
             return
         self._running[slot] = _Running(future=self._pool.submit(work), since_mono=time.monotonic())
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from tandem.backup_avro.chain import layout
@@ -26,7 +25,6 @@ from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.catch_up.plan import (
     CatchUpPace,
     RemainingRanges,
-    dealt_ranges,
     generation_being_built,
     remaining_ranges,
 )
@@ -191,22 +189,21 @@ class CatchUpJob:
             raise bare(self._reader.damaged[state.number])
 
     def _read(self, ranges: tuple[RangeTask, ...]) -> list[RangeOutcome]:
-        work, context = partial(_read_all, self._address, self._cluster), self._spark.sparkContext
-        dealt = dealt_ranges(ranges, rate=self._pace.sizes.rate, slots=context.defaultParallelism)
-        found: list[RangeOutcome] = context.parallelize(dealt, len(dealt)).mapPartitions(logged(work)).collect()
+        work = partial(_read_all, self._address, self._cluster)
+        found: list[RangeOutcome] = (
+            self._spark.sparkContext.parallelize(ranges, len(ranges)).mapPartitions(logged(work)).collect()
+        )
         return found
 
 
-def _read_all(
-    address: StoreAddress, cluster: ClusterAddress, dealt: Iterable[tuple[RangeTask, ...]]
-) -> Iterator[RangeOutcome]:
+def _read_all(address: StoreAddress, cluster: ClusterAddress, ranges: Iterable[RangeTask]) -> Iterator[RangeOutcome]:
     """Read the ranges of one task and put their offers.
 
     A range that fails is reported, not raised: the driver plans it again in its order. A retry by Spark would read it
     too late.
     """
     with closing(RangeReader(cluster.props, address.open, batch_limit=cluster.batch_limit)) as reader:
-        for task in chain.from_iterable(dealt):
+        for task in ranges:
             try:
                 read = reader.read(task)
                 put_offer(reader.store, task, read.offer)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 
 from tandem.backup_avro.chain.entries import PartitionKey
@@ -18,10 +18,7 @@ from tandem.sink.read.scan.range_time_limit import range_time_limit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatchUpPace:
-    """How ranges are cut and read: offsets of a range, and most seconds that a part of it may take.
-
-    `sizes` has the bytes per second of all readers together.
-    """
+    """How ranges are cut and read: offsets of a range, and most seconds that a part of it may take."""
 
     range_offsets: int = 1_000_000
     chunk_ceiling_s: float = 60.0
@@ -39,20 +36,6 @@ class RemainingRanges:
     ranges: tuple[RangeTask, ...]
     untaken: int
     bases: int
-
-
-def dealt_ranges(ranges: Sequence[RangeTask], *, rate: int | None, slots: int) -> list[tuple[RangeTask, ...]]:
-    """Deal ranges to Spark tasks, in their order; together they fetch `rate` bytes a second, None: without a limit.
-
-    With a limit there are `slots` tasks at most, each with an equal share of it: so executors that come later do not
-    raise it (decision 117).
-    """
-    if rate is None:
-        return [(one,) for one in ranges]
-    count = min(len(ranges), max(1, slots))
-    share = max(1, rate // count) if count else 0
-    limited = [replace(one, sizes=replace(one.sizes, rate=share)) for one in ranges]
-    return [tuple(limited[at::count]) for at in range(count)]
 
 
 def generation_being_built(states: Iterable[Generation], number: int | None = None) -> Generation | None:

@@ -24,7 +24,7 @@ from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import Entry, EntryKind, PartitionKey
 from tandem.backup_avro.chain.erasure import without_erased
 from tandem.backup_avro.chain.generation import ChainError, Generation
-from tandem.backup_avro.errors import DamagedError, OversizeError, TandemError
+from tandem.backup_avro.errors import OversizeError, TandemError
 from tandem.sink.encryption.key_ring import keys_of
 from tandem.sink.store import ObjectStore
 from tandem.sink.store.chain import pins
@@ -235,12 +235,7 @@ class Eraser:
                 records += sum(one.records for one in done)
                 tombstones += sum(one.tombstones for one in done)
                 rewritten += len(done)
-        deleted, waiting = 0, 0
-        owners: tuple[str, ...] = ()
-        try:
-            deleted, waiting, owners = self._delete(number)
-        except DamagedError as error:
-            errors[f"generation {number}"] = str(error.args[0])
+        deleted, waiting, owners = self._delete(number, errors)
         return ErasedGeneration(
             generation=number,
             records=records,
@@ -296,10 +291,10 @@ class Eraser:
     def _listed(self, state: Generation) -> list[str]:
         return [info.key for info in self._store.list(layout.data_prefix(self._pair, state.instance, state.number))]
 
-    def _delete(self, number: int) -> tuple[int, int, tuple[str, ...]]:
+    def _delete(self, number: int, errors: dict[str, str]) -> tuple[int, int, tuple[str, ...]]:
         """Delete what nothing needs any more. Return how many objects went, how many wait, and for whose pins.
 
-        Raises DamagedError if an object is gone that took the place of others: what it replaced may be the last copy.
+        What a lost object took the place of stays, and `errors` say so: it may be the last copy of the other records.
         """
         states, cuts = self._look()
         state = next((one for one in states if one.number == number), None)
@@ -309,13 +304,10 @@ class Eraser:
         going = list(objects_to_delete(state, cuts, self._topic, listed))
         if not going:
             return 0, 0, ()
-        lost = {key for key in state.objects if layout.by_janitor(key)}.difference(listed)
-        if lost:
-            raise DamagedError(
-                f"{min(lost)} is in the chain, but not in the store: nothing is deleted that such objects replaced",
-                code="TDM-T018",
-                remedy="find out what deletes objects below the pair's prefix; `tandem verify` names all that are gone",
-            )
+        needed = _held_back(state, going, listed)
+        going = [key for key in going if key not in needed]
+        for key, lost in needed.items():
+            errors[lost] = f"in the chain, but not in the store: {key}, whose place it took, is not deleted"
         # The chain was appended to before the pins are listed: a reader sees the entry, or its pin is seen here.
         now = now_ms(self._store)
         held = pins.pins_on(pins.list_pins(self._store, self._pair), number, now)
@@ -325,6 +317,13 @@ class Eraser:
         for at in range(0, len(going), _AT_ONCE):
             self._store.delete(going[at : at + _AT_ONCE])
         return len(going), 0, ()
+
+
+def _held_back(state: Generation, going: Collection[str], listed: Collection[str]) -> dict[str, str]:
+    """Return those of `going` whose place an object took that the chain names and the store lacks, each with that."""
+    there = frozenset(listed)
+    taken = {key: new.key for key in going if (new := state.erased.get(key)) is not None}
+    return {key: new for key, new in taken.items() if new in state.objects and new not in there}
 
 
 @dataclass(frozen=True, slots=True)

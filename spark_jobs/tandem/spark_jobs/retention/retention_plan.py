@@ -240,6 +240,9 @@ def _orphans(seen: StoreObservation, state: Generation) -> Iterator[RetentionSte
         if info.key not in state.objects and info.key not in state.replaced:
             if not layout.by_janitor(info.key):
                 found = _writer_gone(state, info.key, done)
+            elif state.cleared is not None:
+                # No entry may fence others off behind CLEARED.
+                found = False, "an erasure may still commit them; they go with what is kept of the generation"
             elif _janitor_at_work(seen, state):
                 found = False, "a janitor is at work and may still commit them"
             else:
@@ -391,7 +394,7 @@ def _was_compacted(state: Generation, part: Part) -> bool:
 def _compacted_before(state: Generation, policies: Mapping[str, int | str | None]) -> Iterator[PartitionKey]:
     """Yield the partitions whose policy deletes now, and was `compact` alone before."""
     for key in state.positions:
-        if policies.get(key.topic_id) is not None and state.compacted_since(key) is not None:
+        if isinstance(policies.get(key.topic_id), int) and state.compacted_since(key) is not None:
             yield key
 
 

@@ -95,6 +95,23 @@ def test_a_release_reaches_no_generation_for_a_partition_that_is_not_shown_there
     assert (second.partitions, second.through, second.warnings) == ((0,), 2, ())
 
 
+def test_an_older_generation_that_was_not_compared_yet_is_named() -> None:
+    """A checkpoint keeps it; it has the released partition too, and may have lost other keys of it."""
+    store = MemoryStore()
+    both = [*records("t", 0, range(5)), *records("t", 1, range(5))]
+    one, two, three = (Backup.claim(store, topics=[SPEC], number=n, instance="aba"[n - 1]) for n in (1, 2, 3))
+    for backup in (one, two, three):
+        backup.commit(both)
+        backup.complete()
+    one.seal()
+    two.seal()
+    two.append(EntryKind.CLEARED, clearing=two.clearing({two.key("t", 1): vanished_reason(1, 3, [3])}))
+    found = release_document(sight(store, topics=[SPEC]), "t", topic_id=None, partitions=(), generation=None)
+    assert (found.partitions, found.through) == ((1,), 2)
+    [warning] = found.warnings
+    assert warning.startswith("generation 1 has partition 1 too, and no loss is known there")
+
+
 def _released(found: ReleaseDocument) -> Release:
     return Release(
         number=1,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
 
 import pytest
 from support.backups.build_backup import PAIR, Backup, TopicSpec, records
@@ -50,27 +52,27 @@ def test_a_task_counts_until_the_chains_were_read_after_it(context: TaskBoard) -
     until(lambda: context.under_way(time.monotonic()) == frozenset())
 
 
-def test_comparisons_leave_threads_for_others(context: TaskBoard) -> None:
+def test_comparisons_leave_threads_for_others() -> None:
     """After a restart all kept generations are compared, hours for each: the Active must read on meanwhile."""
-    hold, began, other = threading.Event(), threading.Event(), threading.Event()
-    count: list[int] = []
+    board = TaskBoard(workers=5)
+    hold, other = threading.Event(), threading.Event()
+    begun: list[tuple[str, int]] = []
 
-    def compare(number: int) -> None:
-        count.append(number)
-        began.set()
+    def work(*slot: Any) -> None:
+        begun.append(slot)
         hold.wait(5)
 
-    for number in (1, 3, 5):
-        context.submit(("Compare", number), lambda number=number: compare(number))  # type: ignore[misc]
-        context.submit(("Clear", number), lambda number=number: compare(-number))  # type: ignore[misc]
-    context.submit(("StartPipeline", 6), other.set)
-    assert began.wait(5)
+    for action in ("Compare", "Clear"):
+        for number in range(1, 8):
+            board.submit((action, number), partial(work, action, number))
+    board.submit(("StartPipeline", 9), other.set)
     assert other.wait(5)
-    assert count == [1]
+    assert sorted(begun) == [("Clear", 1), ("Clear", 2), ("Clear", 3), ("Compare", 1)]
     hold.set()
-    until(lambda: context.under_way(time.monotonic()) == frozenset())
-    context.submit(("Clear", 3), lambda: count.append(-3))
-    until(lambda: count == [1, -3])
+    until(lambda: board.under_way(time.monotonic()) == frozenset())
+    board.submit(("Compare", 3), partial(work, "Compare", 3))
+    until(lambda: ("Compare", 3) in begun)
+    board.close()
 
 
 def test_a_slot_runs_one_task(context: TaskBoard) -> None:

@@ -10,7 +10,7 @@ import pytest
 from support.backups.build_backup import PAIR, Backup, TopicSpec, records
 from support.backups.chains import Chain, complete_generation, grown, key, part
 from support.backups.requests import cut_request
-from support.pipeline.doubles import MemoryStore
+from support.pipeline.doubles import MemoryStore, no_fault
 from support.pipeline.merging import RULES, merger, to_the_end
 
 from tandem.backup_avro.chain import layout
@@ -251,22 +251,29 @@ def test_a_checkpoint_that_completes_while_checkpoints_are_read_keeps_its_object
 
 
 def test_nothing_is_deleted_while_a_replacement_is_gone() -> None:
-    """What it replaced may be the last copy of the other records."""
+    """What it replaced may be the last copy of the other records. The rest goes."""
     store = MemoryStore()
     mixed(store)
-    before = set(store.objects)
+    before, lost = set(store.objects), list[str]()
 
     def lose(operation: str, prefix: str) -> None:
         if operation == "list" and prefix == layout.data_prefix(PAIR, "a", 1):
-            for name in [name for name in store.objects if layout.by_janitor(name)]:
+            for name in sorted(name for name in store.objects if layout.by_janitor(name))[:1]:
+                lost.append(name)
                 del store.objects[name]
+                store.before = no_fault
 
     store.before = lose
     it = eraser(store)
     outcome = it.carry_out(it.plan())
     assert not outcome.clean
-    assert "nothing is deleted" in outcome.generations[0].errors["generation 1"]
-    assert before <= store.objects.keys()
+    [name] = lost
+    assert "whose place it took, is not deleted" in outcome.generations[0].errors[name]
+    state = state_of(store)
+    [kept] = [old for old, new in state.erased.items() if new is not None and new.key == name]
+    assert kept in store.objects
+    assert state.erased.keys() & store.objects.keys() == {kept}
+    assert outcome.generations[0].deleted == len(before - store.objects.keys())
 
 
 def test_what_merges_replaced_before_goes_at_once() -> None:

@@ -74,7 +74,6 @@ def catch_up(
             object_size=loaded.object.target_size,
             block_size=loaded.object.block_size,
             compression_level=loaded.object.compression_level,
-            rate=loaded.scan.rate_limit,
         ),
     )
     output.note(f"catching up pair {loaded.pair} in {loaded.store.root} on {master}")

@@ -100,6 +100,7 @@ def vanished(
     )
     from tandem.sink.kafka.cluster.admin import ClusterAdmin  # noqa: PLC0415 - Kafka is slow to import
     from tandem.spark_jobs.restore.vanished.find import (  # noqa: PLC0415 - likewise
+        NOT_CUT,
         find_lost_keys,
         kept_partitions,
         lost_records,
@@ -116,6 +117,11 @@ def vanished(
         planned: list[VanishedPartition] = []
         for one in mark_cuts(partitions, generations, dict(settings.kafka.reveal())):
             newest = [g for g in generations if g.number > one.kept.number and g.usable(one.key)]
+            if one.cut_at != NOT_CUT:
+                output.warn(
+                    f"{one}: its log was truncated at offset {one.cut_at} since: keys that have a record from there on "
+                    "are left as they are"
+                )
             output.note(f"{one}: comparing generation {one.kept.number} with {one.missing_in.number} and the topic")
             backs.append(
                 WriteBack(

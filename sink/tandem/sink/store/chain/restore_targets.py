@@ -79,7 +79,9 @@ def adopt_topic(store: ObjectStore, pair: str, topic: str) -> list[AdoptedTopic]
     for info, targets in _notes(store, pair):
         if topic not in targets.topics:
             continue
-        rest = {name: topic_id for name, topic_id in targets.topics.items() if name != topic}
+        # An announcement that is over must not begin anew.
+        ended = {ANY} if info.modified < store.now() - timedelta(seconds=_ANNOUNCED_S) else set()
+        rest = {name: of for name, of in targets.topics.items() if name != topic and of not in ended}
         if rest:
             _put_named(store, replace(targets, topics=rest))
         store.delete([info.key])

@@ -207,7 +207,7 @@ class _Attempt:
             return load_exactly(producer, task, start, log, ExactSource(bodies=self._between, padded=padded))
         if task.floor and not start.next_offsets:
             fill(producer, task, log, self._fillers())
-        elif task.floor and log.start() == 0:
+        elif task.floor and log.start() == 0 and self._fillers() > 0:
             # The run that began had no right to delete fillers, and wrote none.
             task = self._task = replace(task, floor=False)
             self.unfilled = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Iterator, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -28,6 +28,8 @@ from tandem.sink.write.vanished_keys_check import parts_of, read_blocks, sound_r
 
 _TABLE_BYTES: Final = 256 << 20
 _ALL: Final = 1 << 62
+#: `KeptPartition.cut_at` of a log that still has what the copies read.
+NOT_CUT: Final = _ALL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +44,7 @@ class KeptPartition:
     topic: str
     kept: Generation
     missing_in: Generation
-    cut_at: int = _ALL
+    cut_at: int = NOT_CUT
 
     def __str__(self) -> str:
         """Return topic and partition."""
@@ -119,27 +121,29 @@ def kept_partitions(
 
 
 def with_cut(
-    partition: KeptPartition, generations: Iterable[Generation], answer: tuple[int, int] | None
+    partition: KeptPartition, generations: Iterable[Generation], answers: Mapping[int, tuple[int, int]]
 ) -> KeptPartition:
-    """Return the partition with `cut_at`, as later copies have marked it, and as the leader tells now.
+    """Return the partition with `cut_at`, as copies after the kept one have marked it, and as the leader tells now.
 
-    `answer` is the leader's for `asked_epoch`: the largest epoch up to that one, and its end; None if none was asked.
+    `answers` are the leader's by generation, for `asked_epochs`: the largest epoch up to that one, and its end.
     """
-    key, read = partition.key, partition.missing_in
-    marked = (state.taints[key].cut_at for state in generations if state.number >= read.number and key in state.taints)
-    cuts = [cut for cut in marked if cut is not None]
-    if answer is not None and not log_holds(
-        *answer, of_epoch=read.sound_epoch(key), offset=(reached := read.sound_offset(key))
-    ):
-        epoch, end = answer
-        cuts.append(end if 0 <= end < reached and epoch >= 0 else 0)  # 0: nothing tells where
-    return replace(partition, cut_at=min(cuts, default=_ALL))
+    key = partition.key
+    later = (state for state in generations if state.number > partition.kept.number)
+    marked = (state.taints[key].cut_at for state in later if key in state.taints)
+    cuts = [max(cut, 0) for cut in marked if cut is not None]
+    for state in (partition.kept, partition.missing_in):
+        if state.number in answers:
+            epoch, end = answers[state.number]
+            reached = state.sound_offset(key)
+            if not log_holds(epoch, end, of_epoch=state.sound_epoch(key), offset=reached):
+                cuts.append(end if 0 <= end < reached and epoch >= 0 else 0)  # 0: nothing tells where
+    return replace(partition, cut_at=min(cuts, default=NOT_CUT))
 
 
-def asked_epoch(partition: KeptPartition) -> int | None:
-    """Return the leader epoch whose end tells whether the log was truncated since; None if the copy recorded none."""
-    epoch = partition.missing_in.sound_epoch(partition.key)
-    return epoch if epoch >= 0 else None
+def asked_epochs(partition: KeptPartition) -> dict[int, int]:
+    """Return by generation the leader epoch whose end tells whether the log was truncated since that copy read it."""
+    epochs = {state.number: state.sound_epoch(partition.key) for state in (partition.kept, partition.missing_in)}
+    return {number: epoch for number, epoch in epochs.items() if epoch >= 0}
 
 
 def _kept(state: Generation, generations: Collection[Generation]) -> list[PartitionKey]:

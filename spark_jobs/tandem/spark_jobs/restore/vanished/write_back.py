@@ -20,7 +20,7 @@ from tandem.spark_jobs.restore.live_write.guarded_writer import GuardedWriter, P
 from tandem.spark_jobs.restore.live_write.live_transactions import LiveTransactions
 from tandem.spark_jobs.restore.live_write.watched_log import log_since
 from tandem.spark_jobs.restore.plan.plan import TRANSACTIONAL_ID_PREFIX
-from tandem.spark_jobs.restore.vanished.find import KeptPartition, LostKeys, LostRecord, asked_epoch, with_cut
+from tandem.spark_jobs.restore.vanished.find import KeptPartition, LostKeys, LostRecord, asked_epochs, with_cut
 from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
 
 
@@ -28,12 +28,13 @@ def mark_cuts(
     partitions: Iterable[KeptPartition], generations: Collection[Generation], props: Mapping[str, Value]
 ) -> list[KeptPartition]:
     """Return the partitions with the offsets at which their logs were truncated. Raises the errors of a fetcher."""
-    found = list(partitions)
-    asked = {TopicPartition(one.topic, one.key.partition): asked_epoch(one) for one in found}
-    epochs = {place: epoch for place, epoch in asked.items() if epoch is not None}
+    marked = []
     with RawFetcher(props, read_committed=True) as fetcher:
-        ends = fetcher.epoch_ends(epochs) if epochs else {}
-    return [with_cut(one, generations, ends.get(place)) for one, place in zip(found, asked, strict=True)]
+        for one in partitions:
+            place = TopicPartition(one.topic, one.key.partition)
+            answers = {number: fetcher.epoch_ends({place: epoch})[place] for number, epoch in asked_epochs(one).items()}
+            marked.append(with_cut(one, generations, answers))
+    return marked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

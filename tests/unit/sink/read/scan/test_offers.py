@@ -35,14 +35,13 @@ from tandem.sink.encryption.record_keys import RecordKeys
 from tandem.sink.kafka.events import FaultKind, FetchFault
 from tandem.sink.read.scan.accept_ranges import RangeAcceptor
 from tandem.sink.read.scan.range_reader import LeaderMovedError, TopicGoneError, UnreadableError, put_offer, read_range
-from tandem.sink.read.scan.range_tasks import OfferedRange, RangeSizes, offered_ranges
+from tandem.sink.read.scan.range_tasks import OfferedRange, offered_ranges
 from tandem.sink.read.scan.spark_ranges import SparkRanges
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.contract.object_store import StoreTransientError
 from tandem.sink.transcode.plain_transcoder import ReferenceTranscoder
 from tandem.spark_jobs.catch_up.plan import (
     CatchUpPace,
-    dealt_ranges,
     generation_being_built,
     remaining_ranges,
 )
@@ -644,27 +643,6 @@ def state_of(bench: Bench) -> Generation:
     started(bench)
     read(bench, 90, 100)
     return bench.until(lambda state: state.positions[key()].base.done == ((90, 100),))
-
-
-@pytest.mark.parametrize(
-    ("rate", "slots", "lows", "shares"),
-    [
-        (None, 2, [(50,), (10,), (0,)], {None}),
-        (100, 2, [(50, 0), (10,)], {50}),
-        (100, 9, [(50,), (10,), (0,)], {33}),
-        (1, 2, [(50, 0), (10,)], {1}),
-    ],
-)
-def test_the_tasks_of_a_job_share_its_rate(
-    bench: Bench, rate: int | None, slots: int, lows: list[tuple[int, ...]], shares: set[int | None]
-) -> None:
-    """However many executors there are later; newest ranges first all the same."""
-    pace = CatchUpPace(range_offsets=40, sizes=RangeSizes(rate=rate))
-    ranges = remaining_ranges(state_of(bench), (), pace, run="r").ranges
-    dealt = dealt_ranges(ranges, rate=rate, slots=slots)
-    assert [tuple(item.low for item in some) for some in dealt] == lows
-    assert {item.sizes.rate for some in dealt for item in some} == shares
-    assert dealt_ranges((), rate=rate, slots=slots) == []
 
 
 def test_ranges_are_planned_from_above(bench: Bench) -> None:

@@ -85,6 +85,14 @@ def test_an_announcement_without_a_topic_ends() -> None:
     assert guarded(admin, store, patterns=["orders.*"]) == ["orders", "orders.v2"]
 
 
+def test_an_announcement_that_is_over_does_not_begin_anew() -> None:
+    """Another topic of the same restore is adopted."""
+    store = announced("t.restored", "u.restored")
+    store.clock_ms += 3_600_001
+    restore_targets.adopt_topic(store, PAIR, "t.restored")
+    assert restore_targets.created_topics(store, PAIR, CLUSTER) == {}
+
+
 def test_the_same_plan_is_restored_again() -> None:
     """Its topic was deleted, or is in another cluster: what the new run creates is left out from the beginning."""
     store = announced("orders.restored")

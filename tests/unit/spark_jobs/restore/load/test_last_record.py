@@ -98,13 +98,16 @@ def test_nothing_but_one_record_waits_for_the_end() -> None:
     assert stream.last.body.first == 13
 
 
-@pytest.mark.parametrize(("start", "unfilled"), [(0, True), (3, False)])
-def test_a_run_goes_on_without_fillers_and_says_so(start: int, unfilled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("start", "needed", "unfilled"), [(0, 4, True), (0, 0, False), (3, 4, False)])
+def test_a_run_goes_on_without_fillers_and_says_so(
+    start: int, needed: int, unfilled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The run that began had no right to delete them; this one has, and would end as if none had been missing."""
     task = replace(_task(), floor=True, alone=True)
     attempt = load._Attempt(task, SimpleNamespace(bodies=None))  # type: ignore[arg-type]
     begun = replace(load.nothing_yet(task), next_offsets={0: 5})
     monkeypatch.setattr(attempt, "_load_units", lambda _, done: (done, None))
+    monkeypatch.setattr(attempt, "_fillers", lambda: needed)
     assert attempt._write(None, SimpleNamespace(start=lambda: start), begun) == begun  # type: ignore[arg-type]
     assert attempt.unfilled is unfilled
 

@@ -13,7 +13,7 @@ from tandem.backup_avro.chain.generation import Generation
 from tandem.spark_jobs.restore.vanished.find import (
     KeptPartition,
     LostKeys,
-    asked_epoch,
+    asked_epochs,
     find_lost_keys,
     lost_records,
     with_cut,
@@ -65,25 +65,33 @@ def _cut_off(*, marked: bool) -> tuple[MemoryStore, KeptPartition, list[Generati
 
 
 @pytest.mark.parametrize(
-    ("marked", "answer", "cut_at"),
+    ("marked", "answers", "cut_at"),
     [
-        (False, (1, 30), None),  # the log still has what was read
-        (False, None, None),  # nothing was asked: no epoch is recorded
-        (True, None, 10),
-        (False, (1, 10), 10),
-        (True, (1, 8), 8),
-        (False, (-1, -1), 0),
-        (False, (0, 40), 0),
+        (False, {1: (1, 30), 2: (1, 30)}, None),  # the log still has what was read
+        (False, {}, None),  # nothing was asked: no epoch is recorded
+        (True, {}, 10),
+        (False, {2: (1, 10)}, 10),
+        (False, {1: (1, 10), 2: (1, 30)}, 10),  # cut before the other copy read it
+        (True, {2: (1, 8)}, 8),
+        (False, {2: (-1, -1)}, 0),
+        (False, {2: (0, 40)}, 0),
     ],
 )
-def test_records_behind_a_cut_are_newer(marked: bool, answer: tuple[int, int] | None, cut_at: int | None) -> None:
+def test_records_behind_a_cut_are_newer(marked: bool, answers: dict[int, tuple[int, int]], cut_at: int | None) -> None:
     """Their offsets are lower than that of the lost record, which would be written over them."""
     store, partition, states = _cut_off(marked=marked)
-    assert asked_epoch(partition) == 1
-    partition = with_cut(partition, states, answer)
+    assert asked_epochs(partition) == {1: 1, 2: 1}
+    partition = with_cut(partition, states, answers)
     lost = find_lost_keys(store, partition, states[2:])
     assert lost.offsets == ({b"key-17": 17} if cut_at is None else {})
     lost = LostKeys(partition=partition, offsets={b"key-17": 17}, vanished=1)
     newer = range(17 if cut_at is None else cut_at, 20)
     assert [offset for offset in range(20) if lost.has(b"key-17", offset)] == list(newer)
     assert not lost.has(b"another", 19)
+
+
+def test_a_cut_between_the_two_copies_counts() -> None:
+    """A copy in between has marked it; the one that proves the loss has read the shorter log."""
+    _, partition, states = _cut_off(marked=True)
+    partition = replace(partition, missing_in=states[2])
+    assert with_cut(partition, states, {3: (2, 13)}).cut_at == 10
