@@ -55,7 +55,7 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="erasure: what was rewritten is not deleted",
         file=_ERASER,
-        old="        deleted, waiting, owners = self._delete(number)\n",
+        old="        deleted, waiting, owners = self._delete(number, errors)\n",
         new="        deleted, waiting, owners = 0, 0, ()\n",
     ),
     Mistake(
