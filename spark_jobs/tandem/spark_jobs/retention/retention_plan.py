@@ -214,8 +214,8 @@ def _writer_gone(state: Generation, key: str, done: frozenset[tuple[str, int]]) 
 
     No clock decides: once the store's clock was set back, objects of the present holder look older than its TAKEOVER.
     """
-    if state.sealed or state.cleared is not None:
-        return True, "the generation is sealed" if state.sealed else "the generation is cleared"
+    if state.sealed:
+        return True, "the generation is sealed"
     place, mark = layout.partition_of(key), layout.mark_in(key)
     # However far a scan is: a worker may read for a partition that the chain does not know yet, or knows only with an
     # earlier topic id.

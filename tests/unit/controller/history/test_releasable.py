@@ -42,6 +42,16 @@ def covered(*, log_start: int = 0) -> tuple[MemoryStore, Backup]:
     return store, one
 
 
+def with_two_later_copies() -> tuple[MemoryStore, Backup, Backup]:
+    """Generations 1 and 2, and a third one; all are complete, and none is sealed."""
+    store = MemoryStore()
+    one, two, three = (Backup.claim(store, topics=[SPEC], number=n, instance="aba"[n - 1]) for n in (1, 2, 3))
+    for backup in (one, two, three):
+        backup.commit([*records("t", 0, range(5)), *records("t", 1, range(5))])
+        backup.complete()
+    return store, one, two
+
+
 def release(store: MemoryStore) -> ReleaseDocument:
     """What would be released of the topic, which the cluster has."""
     return release_document(sight(store, topics=[SPEC]), "t", topic_id=None, partitions=(), generation=None)
@@ -75,12 +85,7 @@ def test_what_clearing_left_for_good_can_be_released(reason: str) -> None:
 
 def test_a_release_reaches_no_generation_for_a_partition_that_is_not_shown_there() -> None:
     """It would be cleared there without a comparison, and may have lost other keys: one release after the other."""
-    store = MemoryStore()
-    both = [*records("t", 0, range(5)), *records("t", 1, range(5))]
-    one, two, three = (Backup.claim(store, topics=[SPEC], number=n, instance="aba"[n - 1]) for n in (1, 2, 3))
-    for backup in (one, two, three):
-        backup.commit(both)
-        backup.complete()
+    store, one, two = with_two_later_copies()
     for backup, number in ((one, 1), (two, 0)):
         backup.seal()
         lost = {backup.key("t", number): vanished_reason(1, backup.number + 1, [3])}
@@ -97,12 +102,7 @@ def test_a_release_reaches_no_generation_for_a_partition_that_is_not_shown_there
 
 def test_an_older_generation_that_was_not_compared_yet_is_named() -> None:
     """A checkpoint keeps it; it has the released partition too, and may have lost other keys of it."""
-    store = MemoryStore()
-    both = [*records("t", 0, range(5)), *records("t", 1, range(5))]
-    one, two, three = (Backup.claim(store, topics=[SPEC], number=n, instance="aba"[n - 1]) for n in (1, 2, 3))
-    for backup in (one, two, three):
-        backup.commit(both)
-        backup.complete()
+    store, one, two = with_two_later_copies()
     one.seal()
     two.seal()
     two.append(EntryKind.CLEARED, clearing=two.clearing({two.key("t", 1): vanished_reason(1, 3, [3])}))

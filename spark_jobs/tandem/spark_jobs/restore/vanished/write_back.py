@@ -28,13 +28,15 @@ def mark_cuts(
     partitions: Iterable[KeptPartition], generations: Collection[Generation], props: Mapping[str, Value]
 ) -> list[KeptPartition]:
     """Return the partitions with the offsets at which their logs were truncated. Raises the errors of a fetcher."""
-    marked = []
+    found = [(one, TopicPartition(one.topic, one.key.partition)) for one in partitions]
+    asked = {place: asked_epochs(one) for one, place in found}
+    answers: dict[TopicPartition, dict[int, tuple[int, int]]] = {place: {} for place in asked}
     with RawFetcher(props, read_committed=True) as fetcher:
-        for one in partitions:
-            place = TopicPartition(one.topic, one.key.partition)
-            answers = {number: fetcher.epoch_ends({place: epoch})[place] for number, epoch in asked_epochs(one).items()}
-            marked.append(with_cut(one, generations, answers))
-    return marked
+        for number in sorted({number for epochs in asked.values() for number in epochs}):
+            wanted = {place: epochs[number] for place, epochs in asked.items() if number in epochs}
+            for place, answer in fetcher.epoch_ends(wanted).items():
+                answers[place][number] = answer
+    return [with_cut(one, generations, answers[place]) for one, place in found]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
