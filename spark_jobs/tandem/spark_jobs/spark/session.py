@@ -6,6 +6,7 @@ Of the modules that start and plan Spark jobs, only this one reads the environme
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 import re
 import secrets
@@ -351,6 +352,8 @@ class ContextStart:
         """
         del signum, frame
         if self._context is not None:
+            if not self._shared:
+                _silence_py4j()
             _beside(self._context.cancelAllJobs)
         raise KeyboardInterrupt
 
@@ -377,6 +380,19 @@ class ContextStart:
             spark.stop()  # stops the context, and forgets the session
         else:
             self._context.stop()
+
+
+def _silence_py4j() -> None:
+    """Drop what Py4J logs from now on: the JVM got the same Ctrl-C, and each connection that it has closed is an error.
+
+    Some of it goes to the root logger.
+    """
+    logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
+    logging.getLogger().addFilter(_is_not_of_py4j)
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    return Path(record.pathname).parent.name != "py4j"
 
 
 def _end_accumulators(context: SparkContext) -> None:

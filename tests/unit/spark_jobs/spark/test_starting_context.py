@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import socketserver
 import sys
@@ -19,6 +20,14 @@ from tandem.spark_jobs.spark import session
 from tandem.spark_jobs.spark.session import starting_context
 
 _CLUSTER = "spark://host:7077"
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interrupt changes what is logged until the process ends."""
+    monkeypatch.setattr(logging.getLogger(), "filters", [])
+    monkeypatch.setattr(logging.getLogger("py4j"), "level", logging.NOTSET)
+    logging.getLogger("py4j").manager._clear_cache()  # type: ignore[attr-defined]
 
 
 @dataclass
@@ -167,6 +176,30 @@ def test_a_jvm_that_ends_first_is_not_an_error(starts: _Starts, monkeypatch: pyt
     _join("spark-aside")
     assert asked == ["cancel"]
     assert raised == []
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_py4j_is_silent_after_an_interrupt(starts: _Starts, monkeypatch: pytest.MonkeyPatch, shared: bool) -> None:
+    """The JVM has ended at the same Ctrl-C: Py4J logs its closed connections, under two loggers, with tracebacks."""
+    starts.may_end.set()
+    records: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: records.append(record.getMessage())  # type: ignore[method-assign]
+    root, client = logging.getLogger(), logging.getLogger("py4j.clientserver")
+    monkeypatch.setattr(root, "handlers", [handler])
+    monkeypatch.setattr(session, "_is_running", lambda: shared)
+
+    def report() -> None:
+        client.error("closed")
+        root.handle(root.makeRecord("root", logging.ERROR, "/lib/py4j/java_gateway.py", 1, "not sent", (), None))
+        root.error("of others")
+
+    with pytest.raises(KeyboardInterrupt), starting_context(_CLUSTER) as start:  # noqa: PT012 (the signal ends the block)
+        context: Any = start()
+        context.cancelAllJobs = lambda: None
+        start.on_interrupt(signal.SIGINT, None)
+    report()
+    assert records == (["closed", "not sent", "of others"] if shared else ["of others"])
 
 
 class _Busy(socketserver.TCPServer):
