@@ -105,6 +105,17 @@ def test_the_runbook_has_every_alert_once_and_no_other() -> None:
         assert re.search(r"^\*.+", section, flags=re.MULTILINE)
 
 
+def test_the_runbook_has_the_severities_of_the_chart() -> None:
+    """In the order of its sections."""
+    rows = re.findall(
+        r"^\| \[(\w+)\]\(#(\w+)\) \| (\w+) \| (\w+) \|$", (ROOT / "docs" / "alerts.md").read_text(), re.MULTILINE
+    )
+    assert rows == [
+        (name, name.lower(), settings()[name]["severity"], settings()[name]["for"])
+        for name in re.findall(r"^## (Tandem\w+)$", (ROOT / "docs" / "alerts.md").read_text(), re.MULTILINE)
+    ]
+
+
 def test_the_runbook_speaks_of_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     """Its commands and options exist, and so do its metrics, and the alerts that it refers to."""
     text = (ROOT / "docs" / "alerts.md").read_text()

@@ -19,7 +19,7 @@ from tandem.controller.cli.options import backup_place, layout_options
 from tandem.controller.cli.options.completion import topic_names
 from tandem.controller.cli.options.durations import moment_of
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption
-from tandem.controller.cli.options.key_format import KeyFormat
+from tandem.controller.cli.options.key_format import KeyFormat, decode_key
 from tandem.controller.cli.options.known_heads import warn_of_lost_heads
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.examples import examples
@@ -125,7 +125,7 @@ def records(
     from tandem.spark_jobs.reading.object_reader import StoreAddress  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.reading.wanted_state import StateRequest  # noqa: PLC0415 - likewise
 
-    wanted = key_bytes(key, key_format)
+    wanted = decode_key("--key", key, key_format)
     topic = _one_topic([name for name in (named_topic, topic) if name is not None])
     state_request = StateRequest(
         generation=generation,
@@ -195,15 +195,6 @@ def _one_topic(given: Sequence[str]) -> str:
                 code="TDM-C009",
                 remedy="ask for one after the other",
             )
-
-
-def key_bytes(text: str, form: KeyFormat, option: str | None = None) -> bytes:
-    """Return the stored bytes of a key. ConfigError names `option`, else `--key` with the text."""
-    try:
-        return form.decode(text)
-    except ValueError as error:
-        option = option or f"--key {text!r}"
-        raise ConfigError(f"{option} is not {form.value}", code="TDM-C010", remedy="see --key-format") from error
 
 
 def shown(data: bytes | None) -> Bytes | None:

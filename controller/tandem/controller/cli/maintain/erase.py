@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import codecs
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tandem.backup_avro.errors import ConfigError, ExitCode, RefusedError
-from tandem.controller.cli.inspect.records import key_bytes
 from tandem.controller.cli.options.completion import topic_names
 from tandem.controller.cli.options.consent import YesOption, consent
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption, load
-from tandem.controller.cli.options.key_format import KeyFormat
+from tandem.controller.cli.options.key_format import KeyFormat, decode_key, keys_in_file
 from tandem.controller.cli.options.known_heads import warn_of_lost_heads
 from tandem.controller.cli.options.spark_master import MasterOption, spark_session
 from tandem.controller.cli.output import output
@@ -29,8 +27,6 @@ if TYPE_CHECKING:
     from tandem.spark_jobs.erasure.live_keys import LiveKeys
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
-_MOST_BYTES = 64 << 20
 
 
 @app.command(
@@ -55,7 +51,7 @@ def erase(
         typer.Option(
             "--keys-file",
             metavar="FILE",
-            help="A file with a key in each line, written as --key is; empty lines are left out.",
+            help="A file with a key in each line, written as --key is; an empty line is an error.",
         ),
     ] = None,
     key_format: Annotated[KeyFormat, typer.Option("--key-format", help="How the keys are written.")] = KeyFormat.UTF8,
@@ -137,36 +133,12 @@ def _tell_objects(done: int, of: int) -> None:
 
 def _keys(texts: list[str] | tuple[()], file: Path | None, form: KeyFormat) -> frozenset[bytes]:
     """Return the stored bytes of all keys. ConfigError if there is none, or one is not in the format."""
-    found = {key_bytes(text, form) for text in texts}
+    found = {decode_key("--key", text, form) for text in texts}
     if file is not None:
-        for number, line in enumerate(_text(file).split("\n"), 1):
-            if text := line.removesuffix("\r"):
-                found.add(key_bytes(text, form, f"--keys-file {file}, line {number}"))
+        found.update(keys_in_file("--keys-file", file, form))
     if not found:
         raise ConfigError("no key is named", code="TDM-T015", remedy="add --key KEY, or --keys-file FILE")
     return frozenset(found)
-
-
-def _text(file: Path) -> str:
-    """Return what a file of keys has. Text of another encoding would name keys that no object has, and prove that."""
-    try:
-        with file.open("rb") as opened:
-            data = opened.read(_MOST_BYTES + 1)
-    except OSError as error:
-        raise ConfigError(
-            f"--keys-file {file}: {error.strerror}", code="TDM-T013", remedy="name a file that can be read"
-        ) from None
-    if len(data) > _MOST_BYTES:
-        raise ConfigError(
-            f"--keys-file {file} has more than 64 MiB", code="TDM-T014", remedy="erase the keys in several runs"
-        )
-    if b"\0" in data or data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise ConfigError(
-            f"--keys-file {file} is UTF-16, or no text",
-            code="TDM-T017",
-            remedy="write it in UTF-8, with one key in each line; or in hex, with --key-format hex",
-        )
-    return data.decode("utf-8-sig", "surrogateescape")
 
 
 def _live(

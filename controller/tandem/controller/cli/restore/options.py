@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -13,7 +13,7 @@ from tandem.backup_avro.chain.integers import number_in
 from tandem.backup_avro.errors import ConfigError
 from tandem.controller.cli.options.backup_place import chosen, renames
 from tandem.controller.cli.options.durations import moment_of
-from tandem.controller.cli.options.key_format import KeyFormat
+from tandem.controller.cli.options.key_format import KeyFormat, decode_key, keys_in_file
 from tandem.controller.cli.options.topic_config import settings_in
 from tandem.controller.cli.output import output
 from tandem.controller.process.whole_file import write_whole
@@ -70,7 +70,8 @@ def shape_of(given: ShapeArguments) -> RecordChanges:
             remedy="add --latest-per-key: without tombstones, older values would bring deleted keys back",
         )
     without = {decode_key("--exclude-key", text, given.key_format) for text in given.exclude_key or ()}
-    without.update(_keys_in(given.exclude_keys_file, given.key_format))
+    if given.exclude_keys_file is not None:
+        without.update(keys_in_file("--exclude-keys-file", given.exclude_keys_file, given.key_format))
     only = None if given.key is None else frozenset(decode_key("--key", text, given.key_format) for text in given.key)
     if given.excluded is Excluded.TOMBSTONE and not without:
         raise ConfigError("--excluded tombstone without a key", code="TDM-R096", remedy="name keys with --exclude-key")
@@ -233,41 +234,6 @@ def write_plan(file: Path, plan: RestorePlan, options: RestoreOptions) -> None:
             f"--plan {file}: {error.strerror}", code="TDM-R104", remedy="name a file that can be made anew"
         ) from error
     output.note(f"plan {plan_file.id_of(data)} is in {file}")
-
-
-def decode_key(option: str, text: str, form: KeyFormat) -> bytes:
-    """Return the record key in an option. ConfigError names the option, not the key, which may be personal data."""
-    try:
-        return form.decode(text)
-    except ValueError:
-        raise ConfigError(f"{option}: a key is not {form.value}", code="TDM-R105", remedy="see --key-format") from None
-
-
-def _keys_in(file: Path | None, form: KeyFormat) -> Iterator[bytes]:
-    if file is None:
-        return
-    try:
-        text = file.read_text(encoding="utf-8-sig")
-        if "\0" in text:
-            raise UnicodeError("UTF-16, whose keys no record has")
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"--exclude-keys-file {file}: can't be read: {type(error).__name__}",
-            code="TDM-R106",
-            remedy="name a file of UTF-8 text, with one key on each line",
-        ) from error
-    lines = text.split("\n")
-    for number, line in enumerate(lines, 1):
-        # Windows line ends. An empty line is refused: it is more likely a mistake than an empty key.
-        stripped = line.removesuffix("\r")
-        if stripped:
-            yield decode_key(f"--exclude-keys-file {file}, line {number}", stripped, form)
-        elif number < len(lines):
-            raise ConfigError(
-                f"--exclude-keys-file {file}, line {number} is empty",
-                code="TDM-R107",
-                remedy="an empty key is named with --exclude-key ''",
-            )
 
 
 def _span(text: str) -> tuple[int | None, int | None]:

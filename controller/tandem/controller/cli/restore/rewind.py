@@ -12,13 +12,12 @@ import typer
 from tandem.backup_avro.chain.entries import iso
 from tandem.backup_avro.errors import ConfigError, ExitCode
 from tandem.controller.cli.handover.checkpoint import conclude, follow
-from tandem.controller.cli.inspect.records import key_bytes
 from tandem.controller.cli.options import backup_place
 from tandem.controller.cli.options.completion import topic_names
 from tandem.controller.cli.options.consent import YesOption, asker, consent
 from tandem.controller.cli.options.durations import moment_of, span
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption, load
-from tandem.controller.cli.options.key_format import KeyFormat
+from tandem.controller.cli.options.key_format import KeyFormat, decode_key
 from tandem.controller.cli.options.known_heads import require_known_heads
 from tandem.controller.cli.options.spark_master import MasterOption, spark_session
 from tandem.controller.cli.output import output
@@ -173,7 +172,7 @@ def _request(
     from tandem.spark_jobs.rewind.key_changes import KeyChoice, hash_key  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress  # noqa: PLC0415 - likewise
 
-    keys = [key_bytes(text, conditions.key_format) for text in conditions.key]
+    keys = [decode_key("--key", text, conditions.key_format) for text in conditions.key]
     since, offsets = _since(conditions.since)
     until = None if conditions.until is None else moment_of("--until", conditions.until)
     texts = [f"key {text}" for text in conditions.key[:_NAMED]]

@@ -14,9 +14,9 @@ from support.pipeline.doubles import MemoryStore
 from tandem.backup_avro.errors import ConfigError, ExitCode
 from tandem.backup_avro.record.current import NOT_UTF8, Record, TimestampType
 from tandem.backup_avro.selection.restorable_state import select
-from tandem.controller.cli.inspect.records import Bytes, key_bytes, shown
+from tandem.controller.cli.inspect.records import Bytes, shown
 from tandem.controller.cli.main import run
-from tandem.controller.cli.options.key_format import KeyFormat
+from tandem.controller.cli.options.key_format import KeyFormat, decode_key
 from tandem.sink.store import open_store
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.datasource.export import target_url
@@ -160,7 +160,7 @@ def test_a_key_inside_of_other_bytes_is_none() -> None:
 
 def test_what_keys_and_values_look_like() -> None:
     """Text as text, also with line breaks; control characters and broken UTF-8 as base64."""
-    assert key_bytes("caf\udce9", KeyFormat.UTF8) == b"caf\xe9"
+    assert decode_key("--key", "caf\udce9", KeyFormat.UTF8) == b"caf\xe9"
     assert shown("a\nü".encode()) == Bytes(utf8="a\nü")
     assert shown(b"\x00") == Bytes(base64="AA==")
     assert shown(b"") == Bytes(utf8="")

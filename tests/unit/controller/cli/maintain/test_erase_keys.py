@@ -6,6 +6,7 @@ Of a missing file `test_cli_lines.py` has the answer; `test_erase_versions.py` e
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -37,10 +38,17 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     return call
 
 
-@pytest.mark.parametrize("data", [b"", b"\r\n\n\r\n", codecs.BOM_UTF8])
+@pytest.mark.parametrize("data", [b"", codecs.BOM_UTF8])
 def test_a_file_without_a_key(data: bytes, refused: Refused) -> None:
-    """Empty lines and an editor's mark are no keys."""
+    """An editor's mark is no key."""
     assert "no key is named [TDM-T015]" in refused(data)
+
+
+@pytest.mark.parametrize("data", [b"\r\n", b"customer-7\n\ncustomer-8\n", b"customer-7\n\r\n"])
+def test_an_empty_line_is_not_the_empty_key(data: bytes, refused: Refused) -> None:
+    """Nor is it skipped: the rest of the file may not be what its author meant either."""
+    assert re.search(r"left.txt, line [12] is empty \[TDM-C059\]", refused(data))
+    assert "left.txt, line 2: a key is not hex [TDM-C010]" in refused(b"6b31\n  \n", *_HEX)
 
 
 @pytest.mark.parametrize("text", ["customer-7\n", "客户"])
@@ -48,17 +56,17 @@ def test_a_file_without_a_key(data: bytes, refused: Refused) -> None:
 def test_a_file_of_another_encoding(text: str, encoding: str, refused: Refused) -> None:
     """Its bytes are keys that no object has: a run would prove that, and end with 0."""
     mark = codecs.BOM_UTF16_BE if encoding == "utf-16-be" else b""
-    assert "left.txt is UTF-16, or no text [TDM-T017]" in refused(mark + text.encode(encoding))
-    assert "[TDM-T017]" in refused("customer-7\n".encode("utf-16-le")), "an editor may leave the mark out"
+    assert "left.txt is UTF-16, or no text [TDM-C058]" in refused(mark + text.encode(encoding))
+    assert "[TDM-C058]" in refused("customer-7\n".encode("utf-16-le")), "an editor may leave the mark out"
 
 
 def test_a_key_in_another_format(refused: Refused) -> None:
     """The line is named, and never the key, which may be a person's."""
-    said = refused(b"6b31\n\nme@example.org\n", *_HEX)
-    assert "--keys-file left.txt, line 3 is not hex [TDM-C010]" in said
+    said = refused(b"6b31\n6b32\nme@example.org\n", *_HEX)
+    assert "--keys-file left.txt, line 3: a key is not hex [TDM-C010]" in said
     assert "example" not in said
 
 
 def test_a_file_that_is_too_large(refused: Refused) -> None:
     """No part of it is taken."""
-    assert "left.txt has more than 64 MiB [TDM-T014]" in refused(b"customer\n" * (8 << 20))
+    assert "left.txt has more than 64 MiB [TDM-C057]" in refused(b"customer\n" * (8 << 20))
