@@ -14,6 +14,7 @@ from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.chain.heads import Head, later
 from tandem.controller.coordination.bounded_memory import HEADS, BoundedMap
 from tandem.controller.coordination.heartbeat import Heartbeat
+from tandem.sink.process.safe_text import enumerated
 
 _LONGEST_ROOT: Final = 1000
 """Characters of a root that are remembered."""
@@ -97,10 +98,10 @@ def describe_moved_head(head: Head, was: str, root: str) -> str:
 
 def summary(lost: Iterable[Head], roots: Iterable[str]) -> str | None:
     """Return one sentence that names the lost heads, and `roots`, the other roots they came from; None without any."""
-    named = ", ".join(f"{head.seq} of generation {head.generation}" for head in lost)
+    named = enumerated([f"{head.seq} of generation {head.generation}" for head in lost])
     if not named:
         return None
-    under = ", ".join(islice(sorted(set(roots)), _SHOWN))
+    under = enumerated(sorted(set(roots)), 3)
     moved_from = f"; they were published by who stored under {under}" if under else ""
     return f"entries that are known to have been written are not in the store: {named}{moved_from}"
 

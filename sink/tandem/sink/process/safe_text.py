@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 from urllib.parse import quote, quote_plus
 
@@ -59,6 +59,12 @@ def printable(text: str, *, lines: bool = False) -> str:
         char if char.isprintable() or (lines and char == "\n") else char.encode("unicode_escape").decode("ascii")
         for char in text
     )
+
+
+def enumerated(items: Sequence[object], most: int = 5) -> str:
+    """Return the first `most` items in one line, and how many more there are: a backup may have 10,000 topics."""
+    more = f" and {len(items) - most:,} more" if len(items) > most else ""
+    return ", ".join(map(str, items[:most])) + more
 
 
 def forget_secrets() -> None:

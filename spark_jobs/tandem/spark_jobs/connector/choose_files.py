@@ -17,6 +17,7 @@ from tandem.backup_avro.chain.entries import Part, PartitionKey, StoredObject, T
 from tandem.backup_avro.documents.connector_layout import ConnectorReading
 from tandem.backup_avro.errors import ConfigError, DamagedError, RefusedError
 from tandem.backup_avro.selection.restorable_state import PartitionSelection, Slice
+from tandem.sink.process.safe_text import enumerated
 from tandem.spark_jobs.connector.file_findings import ConnectorFile, FileFinding, ListedFile
 from tandem.spark_jobs.connector.overlapping_files import FileCut, SettledFiles, overlapping_groups
 
@@ -85,7 +86,7 @@ def files_to_read(listing: FileListing, reading: ConnectorReading, wants: Callab
 
 def _known(there: Mapping[str, object]) -> str:
     names = sorted(there)
-    return f"there are files of {', '.join(names[:_SHOWN])}" + (" and others" if len(names) > _SHOWN else "")
+    return f"there are files of {enumerated(names)}"
 
 
 def by_copy(files: Iterable[ConnectorFile]) -> Copies:
@@ -255,8 +256,10 @@ def notes_on(listing: FileListing) -> list[str]:
     """Return notes on a root that the user should know before relying on it."""
     found = [f"{key} is left out" for key in listing.left_out]
     if listing.strays:
-        some = ", ".join(listing.strays[:_SHOWN])
-        found.append(f"{_count(len(listing.strays), 'Avro file')} in no folder of a partition, not read: {some}")
+        found.append(
+            f"{_count(len(listing.strays), 'Avro file')} in no folder of a partition, not read: "
+            f"{enumerated(listing.strays)}"
+        )
     if listing.others:
         found.append(f"{_count(listing.others, 'file')} of other kinds, not read")
     found.append("nobody recorded how topics were configured, how many partitions they had, and what groups had read")

@@ -18,6 +18,7 @@ from tandem.backup_avro.documents import connector_layout
 from tandem.backup_avro.documents.connector_layout import ConnectorReading, place_of
 from tandem.backup_avro.errors import ConfigError, DamagedError
 from tandem.backup_avro.selection.restorable_state import Selection
+from tandem.sink.process.safe_text import enumerated
 from tandem.sink.store import ObjectMissingError, ObjectStore, OutsizedObjectError
 from tandem.spark_jobs.connector import choose_files, file_findings, file_index, overlapping_files
 from tandem.spark_jobs.connector.choose_files import NO_GENERATION, FileListing
@@ -240,7 +241,7 @@ def no_files_error(address: StoreAddress, listing: FileListing, missing: Collect
             f"{address.root} holds no files of the topics that are asked for"
             + (f": {', '.join(sorted(missing))}" if missing else ""),
             code="TDM-P013",
-            remedy=f"there are {', '.join(topics[:_SHOWN])}" + (" and others" if len(topics) > _SHOWN else ""),
+            remedy=f"there are {enumerated(topics)}",
         )
     what = (
         f"{address.root} holds no file topics/<topic>/partition=<n>/<name>.avro or <topic>/<instance>/<n>/<name>.avro"

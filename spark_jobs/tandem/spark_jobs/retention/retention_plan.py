@@ -23,7 +23,7 @@ These are the steps, and the rules that keep each of them safe whenever it is ca
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -31,6 +31,7 @@ from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import Part, PartitionKey, StoredObject, Topic, iso
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.selection.coverage import successor
+from tandem.sink.process.safe_text import enumerated
 from tandem.sink.store import ObjectInfo, UploadInfo
 from tandem.sink.store.chain.pins import pins_on
 from tandem.spark_jobs.retention.retention_steps import (
@@ -329,17 +330,17 @@ def _expired(seen: StoreObservation, state: Generation, rules: RetentionRules) -
         yield KeptItem(
             what="compacted topics",
             generation=state.number,
-            reason=f"without --horizon nothing of them goes that is in the chain: {_some(compacted)}",
+            reason=f"without --horizon nothing of them goes that is in the chain: {enumerated(sorted(compacted))}",
         )
     for reason, topics in _unlimited(state, policies).items():
-        yield KeptItem(what="topics", generation=state.number, reason=f"{reason}: {_some(topics)}")
+        yield KeptItem(what="topics", generation=state.number, reason=f"{reason}: {enumerated(sorted(topics))}")
     guarded = sorted({state.topics[key.topic_id].name for key in _compacted_before(state, policies)})
     if guarded:
         yield KeptItem(
             what="topics",
             generation=state.number,
             reason="their policy was `compact` before, so that what expires may be lost by accident; once a turn has "
-            f"told of it, `tandem release` lets later generations expire: {_some(guarded)}",
+            f"told of it, `tandem release` lets later generations expire: {enumerated(sorted(guarded))}",
         )
     limits = {topic_id: found for topic_id, found in policies.items() if isinstance(found, int)}
     too_much = _too_much(state, rules)
@@ -367,7 +368,8 @@ def _expired(seen: StoreObservation, state: Generation, rules: RetentionRules) -
             yield KeptItem(
                 what="expired objects",
                 generation=state.number,
-                reason=f"{_some(names)}: a sealed generation takes no rewrite; it goes as a whole when it is cleared",
+                reason=f"{enumerated(sorted(names))}: a sealed generation takes no rewrite; "
+                "it goes as a whole when it is cleared",
                 count=len(objects),
                 bytes=sum(item.bytes for item in items),
             )
@@ -474,8 +476,3 @@ def _is_past(state: Generation, part: Part, limits: Mapping[str, int], now: int)
     if limit is None or not state.read_through(part.key):
         return False
     return part.min_timestamp >= 0 and part.max_timestamp < now - limit
-
-
-def _some(names: Iterable[str]) -> str:
-    ordered = sorted(names)
-    return ", ".join(ordered[:10]) + (f" and {len(ordered) - 10} more" if len(ordered) > 10 else "")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.output import OutputFormat, Table
+from tandem.sink.process.safe_text import enumerated
 
 if TYPE_CHECKING:
     from tandem.spark_jobs.erasure.eraser import ErasedGeneration
@@ -127,7 +128,7 @@ def _elsewhere(report: ErasureReport) -> str:
     known = report.restored
     if not known:
         return "not searched: exports, replicas, and topics that were restored elsewhere or were adopted"
-    shown = ", ".join(known[:_SHOWN]) + (f" and {len(known) - _SHOWN:,} more" if len(known) > _SHOWN else "")
+    shown = enumerated(known, _SHOWN)
     return (
         f"not searched: topics that restores created in this cluster, which keep what they were given: {shown}; "
         "topics restored elsewhere or adopted, exports, replicas"

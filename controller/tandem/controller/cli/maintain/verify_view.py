@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.output import Table
+from tandem.sink.process.safe_text import enumerated
 
 if TYPE_CHECKING:
     from tandem.spark_jobs.verify.compare_keys import CompareResult
@@ -76,18 +77,14 @@ def _row(found: GenerationResult) -> tuple[object, ...]:
 
 def _notes(found: GenerationResult) -> Iterator[str]:
     if found.incomplete:
-        yield f"generation {found.generation}: not read through yet: {_some(found.incomplete)}"
+        yield f"generation {found.generation}: not read through yet: {enumerated(found.incomplete)}"
     if found.tainted:
-        yield f"generation {found.generation}: tainted, sound up to the taint: {_some(found.tainted)}"
+        yield f"generation {found.generation}: tainted, sound up to the taint: {enumerated(found.tainted)}"
     if found.orphans:
         yield (
             f"generation {found.generation}: {len(found.orphans)} objects ({output.size(found.orphans_bytes)}) are not "
             "in the chain: uploads under way, or left over; `tandem retention` removes what nobody can commit any more"
         )
-
-
-def _some(names: tuple[str, ...]) -> str:
-    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
 
 
 def compared_tables(result: CompareResult, seconds: float) -> Iterator[Table | str]:

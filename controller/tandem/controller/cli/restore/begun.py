@@ -17,6 +17,7 @@ from tandem.controller.cli.options.invocation import ConfigOption, SetOption, co
 from tandem.controller.cli.options.target_cluster import TargetConfigOption, TargetServersOption, target_properties
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table
+from tandem.sink.process.safe_text import enumerated
 
 if TYPE_CHECKING:
     from tandem.spark_jobs.restore.abandon import AbandonResult
@@ -192,7 +193,7 @@ def _list_tables(restores: Sequence[BegunRestore], *, damaged: bool) -> Iterator
                 item.state,
                 item.at,
                 "-" if item.generation is None else item.generation,
-                ", ".join(item.targets) + (" (appended)" if item.appends else ""),
+                enumerated(item.targets) + (" (appended)" if item.appends else ""),
                 "-" if item.records is None else item.records,
             )
             for item in restores

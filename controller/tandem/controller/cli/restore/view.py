@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.output import OutputFormat, Table
 from tandem.controller.cli.output.topic_rows import TopicRows
+from tandem.sink.process.safe_text import enumerated
 
 if TYPE_CHECKING:
     from tandem.backup_avro.documents.outcome import JobOutcome
@@ -327,8 +328,7 @@ def _unfinished(plan: RestorePlan, *, wrong: bool) -> str:
 
     held = ""
     if plan.append:
-        names = ", ".join(topic.target for topic in plan.topics)
-        held = f"; until then nothing in {names} is compacted or deleted"
+        held = f"; until then nothing in {enumerated([topic.target for topic in plan.topics])} is compacted or deleted"
     goes_on = "" if wrong else "the same command, given again, goes on from here, "
     return f"this restore did not end: {goes_on}`tandem restore abandon {short(plan.hash)}` gives it up{held}"
 

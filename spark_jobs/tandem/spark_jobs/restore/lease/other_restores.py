@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from tandem.backup_avro.errors import RefusedError
+from tandem.sink.process.safe_text import enumerated
 from tandem.spark_jobs.restore.plan.plan import RestorePlan, TargetTopic
 from tandem.spark_jobs.restore.progress.task_progress import PlanPhase, PlanState, RestoreProgress
 
@@ -40,7 +41,7 @@ def refuse(rivals: Iterable[PlanState], plan: RestorePlan, targets: Mapping[str,
         if noted or (plan.append and shared):
             names = shared or sorted(state.targets)
             raise RefusedError(
-                f"an earlier restore into {', '.join(names)}, from generation {state.generation}, did not end",
+                f"an earlier restore into {enumerated(names)}, from generation {state.generation}, did not end",
                 code="TDM-R027",
                 remedy=_to_finish(state, plan, targets)
                 + f"abandon it with `tandem restore abandon {short(state.plan)}`",
@@ -80,7 +81,7 @@ def refuse_if_met(known: RestoreProgress, now: RestoreProgress, topic_ids: Colle
             continue
         if state.concerns(topic_ids):
             raise RefusedError(
-                f"another restore, {short(name)}, into {', '.join(sorted(state.targets))} began at the same time",
+                f"another restore, {short(name)}, into {enumerated(sorted(state.targets))} began at the same time",
                 code="TDM-R029",
                 remedy="let that one end, then give the command again",
             )
@@ -92,6 +93,6 @@ def warnings(plan: RestorePlan, given_up: Iterable[PlanState]) -> list[str]:
     found = []
     for state in given_up:
         rest = sorted(state.targets.keys() - mine)
-        left = f"; what it has put into {', '.join(rest)} stays there, unfinished" if rest else ""
+        left = f"; what it has put into {enumerated(rest)} stays there, unfinished" if rest else ""
         found.append(f"restore {short(state.plan)} did not end and is given up{left}")
     return found

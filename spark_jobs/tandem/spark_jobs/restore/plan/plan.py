@@ -22,6 +22,7 @@ from tandem.backup_avro.chain.entries import (
 from tandem.backup_avro.errors import ConfigError, DamagedError, RefusedError
 from tandem.backup_avro.selection.restorable_state import PartitionSelection, Selection, bounded
 from tandem.backup_avro.selection.state_as_of import KnownMoment
+from tandem.sink.process.safe_text import enumerated
 from tandem.sink.transcode.batch import Compression
 from tandem.spark_jobs.reading.wanted_state import FoundState, ReadyState, doubts
 from tandem.spark_jobs.restore.plan.expiry import ExpiryForecast, HeldRecords, forecast_expiry, held_of
@@ -348,10 +349,9 @@ class RestorePlan:
                 )
             missing = sorted(set(range(topic.source.partitions)) - {item.key.partition for item in topic.partitions})
             if not self.recorded and missing:
-                some = ", ".join(map(str, missing[:_SHOWN])) + (" and others" if len(missing) > _SHOWN else "")
                 found.append(
                     f"{topic.source.name}: {len(missing)} of {topic.source.partitions} partitions have no record and "
-                    f"stay empty: {some}"
+                    f"stay empty: {enumerated(missing)}"
                 )
                 continue
             found.extend(
@@ -519,8 +519,7 @@ def _check_names(plans: Sequence[TopicPlan], naming: TopicNaming) -> None:
 
 def _restored(plans: Sequence[TopicPlan], advice: str) -> str:
     """Return the advice with the names of the restored topics, as a remedy."""
-    some = ", ".join(plan.source.name for plan in plans[:_SHOWN]) + (" and others" if len(plans) > _SHOWN else "")
-    return f"{advice}; restored are {some}"
+    return f"{advice}; restored are {enumerated([plan.source.name for plan in plans])}"
 
 
 def _hash(pair: str, selection: Selection, plans: Iterable[TopicPlan], ready: ReadyState | None) -> str:

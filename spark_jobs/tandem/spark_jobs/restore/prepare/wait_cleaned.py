@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from tandem.backup_avro.errors import TimedOutError
+from tandem.sink.process.safe_text import enumerated
 from tandem.spark_jobs.restore.plan.offset_mode import OffsetMode
 from tandem.spark_jobs.restore.plan.plan import RestorePlan, TargetTopic
 
@@ -64,10 +65,9 @@ def wait_cleaned(
         moved = now if count != before else moved
         before = count
         if now - moved >= patience_s:
-            places = ", ".join(f"{one.target}-{one.partition}" for one in left[:_NAMED])
+            places = enumerated([f"{one.target}-{one.partition}" for one in left])
             raise TimedOutError(
-                f"all is there, but the cleaner has removed none of {count:,} fillers for {patience_s:.0f} s: {places}"
-                f"{' and others' if len(left) > _NAMED else ''}",
+                f"all is there, but the cleaner has removed none of {count:,} fillers for {patience_s:.0f} s: {places}",
                 code="TDM-R156",
                 remedy="look at log.cleaner.enable of the brokers, and at min.compaction.lag.ms of the topics; give "
                 "the same command again to wait on, or without --wait-cleaned to end the restore",
