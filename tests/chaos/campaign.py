@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 
 from support.patience import answered
 
+from chaos.broker_log import skipped_markers
 from chaos.crew import POLL_S, Crew, UnhealthyError, raise_to
 from chaos.facts import Ends, Facts, Place
 from chaos.faults import Fault as Trouble
@@ -79,6 +80,7 @@ class Tally:
     aborted: int = 0
     exits: list[str] = field(default_factory=list)
     orphans: int = 0
+    skipped: int = 0
 
     @property
     def clean(self) -> bool:
@@ -93,6 +95,7 @@ class Tally:
             f"({self.guarded_partitions:,} partitions compared); {self.restores} restores, "
             f"{self.spark_restores} of them by Spark, {self.restored_records:,} records restored; "
             f"{len(self.exits)} processes ended by themselves; "
+            + (f"{self.skipped} commits whose markers the broker skipped; " if self.skipped else "")
             + ", ".join(f"{found[fault]} {fault.value}" for fault in Fault)
         )
 
@@ -341,6 +344,9 @@ class Campaign:
         for kept in self._kept:
             for restored in (kept.newest, *kept.alone):
                 self._crew.await_facts(restored.ends)
+        skipped = skipped_markers(self._stage.kafka.log)
+        self._crew.doubt(skipped)
+        self.tally.skipped = len(skipped)
         live = read_topics(self._stage.kafka.bootstrap, {place: place for place in COMPACTED})
         findings: list[Finding] = []
         for kept in self._kept:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Final, Self
 
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from chaos.broker_log import SkippedMarkers
 from chaos.facts import Ends, Facts, Place
 from chaos.follower import Follower
 from chaos.writers import Order, Writer, stop_all
@@ -66,6 +67,15 @@ class Crew:
             if time.monotonic() > deadline:
                 raise UnhealthyError(f"the follower did not come to the cut in {sorted(behind)}: {dict(ends)}")
             time.sleep(POLL_S)
+
+    def doubt(self, skipped: Iterable[SkippedMarkers]) -> None:
+        """Take back that the records of these transactions must come back. The follower must have passed them."""
+        for one in skipped:
+            for writer in self._writers:
+                if writer.transactional_id == one.transactional_id:
+                    for seen in writer.records_of(one.at):
+                        if seen.place in one.places:
+                            self._facts.doubt(seen)
 
 
 def make_topics(bootstrap: str, topics: Topics) -> None:

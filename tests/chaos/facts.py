@@ -54,6 +54,7 @@ class Latest(NamedTuple):
 class _Partition:
     committed: array[int] = field(default_factory=lambda: array("Q"))
     aborted: array[int] = field(default_factory=lambda: array("Q"))
+    read: array[int] = field(default_factory=lambda: array("Q"))
     by_key: dict[bytes | None, list[Latest]] = field(default_factory=dict)
     acknowledged: int = 0
     followed: int = 0
@@ -85,10 +86,22 @@ class Facts:
             _set(partition.aborted, seen.offset, seen.digest)
             self.aborted += 1
 
+    def doubt(self, seen: Seen) -> None:
+        """Take back that a record must come back, unless the consumer has read it: the broker confirmed and lost it.
+
+        It may still come back, as part of the transaction that its writer began next. The consumer must have passed it.
+        """
+        with self._lock:
+            partition = self._partitions[seen.place]
+            if not _at(partition.read, seen.offset):
+                known = partition.by_key.get(seen.key, [])
+                partition.by_key[seen.key] = [record for record in known if record.offset != seen.offset]
+
     def follow(self, seen: Seen) -> None:
         """Take a record that the independent consumer read."""
         with self._lock:
             self._add(seen)
+            _set(self._partitions[seen.place].read, seen.offset, seen.digest)
             self._reach(seen.place, seen.offset + 1)
 
     def reach(self, place: Place, position: int) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -61,6 +62,7 @@ class Writer:
         self._number = 0
         self._life = 0
         self._pending: list[Seen] = []
+        self._ended: deque[tuple[float, bool, list[Seen]]] = deque(maxlen=1000)
         self._producer = self._open()
         self.sent = 0
         self.commits = 0
@@ -78,6 +80,11 @@ class Writer:
         """Wait until the broker has what was sent, or does not answer."""
         if self._thread.ident is not None:
             self._thread.join(2 * _FLUSH_S)
+
+    @property
+    def transactional_id(self) -> str | None:
+        """Under which name it begins transactions, if it does."""
+        return f"chaos-{self._order.name}" if self._order.kind is Kind.TRANSACTIONAL else None
 
     @property
     def alive(self) -> bool:
@@ -102,7 +109,7 @@ class Writer:
             settings["enable.idempotence"] = True
         if self._order.kind is Kind.TRANSACTIONAL:
             settings |= {
-                "transactional.id": f"chaos-{self._order.name}",
+                "transactional.id": self.transactional_id,
                 "transaction.timeout.ms": 20_000,
                 "message.timeout.ms": 20_000,
             }
@@ -144,7 +151,15 @@ class Writer:
             self._recover(error)
         return count
 
+    def records_of(self, at: float) -> list[Seen]:
+        """Return the records of the transaction that was being committed `at` this time (UNIX s), none if none was."""
+        for began, committed, records in reversed(list(self._ended)):
+            if began <= at:
+                return list(records) if committed else []
+        return []
+
     def _end(self, *, committed: bool) -> None:
+        self._ended.append((time.time(), committed, self._pending))
         while True:
             try:
                 if committed:

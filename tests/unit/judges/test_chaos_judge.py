@@ -6,11 +6,13 @@ import json
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from chaos.broker_log import skipped_markers
 from chaos.campaign import Campaign
 from chaos.campaign import Plan as ChaosPlan
 from chaos.crew import UnhealthyError
@@ -18,6 +20,7 @@ from chaos.facts import Facts, Place, Seen, digest_of
 from chaos.faults import FAMILIES, Scale, schedule
 from chaos.judge import Fault, Restored, judge
 from chaos.restoring import Copies, placed
+from chaos.writers import Kind, Order, Writer
 from soak.campaign import Plan as SoakPlan
 from soak.campaign import Soak
 from structlog.testing import capture_logs
@@ -83,6 +86,59 @@ def test_lost_value(facts: Facts) -> None:
 def test_lost_record_that_the_topic_has(facts: Facts) -> None:
     """A superseded record that the live topic still has was there when the backup read it."""
     assert faults_of(back((NEW, TOMBSTONE, LAST)), facts, live=(OLD, NEW, TOMBSTONE, LAST)) == [Fault.LOST]
+
+
+def test_a_record_that_the_broker_confirmed_and_lost(facts: Facts) -> None:
+    """Where the broker skipped the markers of a transaction, its records need not come back; what a consumer read must.
+
+    The record before it of that key must then come back again.
+    """
+    lost = record(7, b"k1", b"newest")
+    facts.acknowledge(lost)
+    facts.reach(P, 9)
+    assert faults_of(back(LOG, end=9), facts) == [Fault.LOST]
+    for seen in (lost, NEW):
+        facts.doubt(seen)
+    assert faults_of(back(LOG, end=9), facts) == []
+    assert faults_of(back((*LOG, lost), end=9), facts) == [], "its writer's next transaction took it along"
+    assert faults_of(back((OLD, TOMBSTONE, LAST), end=9), facts, live=(LAST,)) == [Fault.LOST], "a consumer read it"
+
+
+def test_what_the_broker_says_of_skipped_markers(tmp_path: Path) -> None:
+    """Which transaction it was, in which partitions, and when."""
+    line = (
+        "2026-12-01 02:31:13.273 INFO [data-plane-kafka-request-handler-2] TransactionMarkerChannelManager: [Transaction"
+        " Marker Channel Manager 1]: Couldn't find leader endpoint for partitions HashSet(stamped-1, a-b-0) while trying"
+        " to send transaction markers for chaos-transactional, these partitions are likely deleted already and hence can"
+        " be skipped\n"
+    )
+    log = tmp_path / "kafka.log"
+    assert skipped_markers(log) == []
+    log.write_text("another line\n")
+    log.with_name("kafka.log.1").write_text(line)
+    (found,) = skipped_markers(log)
+    assert found.places == {("stamped", 1), ("a-b", 0)}
+    assert found.transactional_id == "chaos-transactional"
+    assert (
+        datetime.fromtimestamp(found.at, UTC).astimezone().replace(tzinfo=None).isoformat(" ", "milliseconds")
+        == "2026-12-01 02:31:13.273"
+    )
+
+
+@pytest.mark.parametrize(("at", "doubted"), [(0.5, ()), (1.5, (OLD,)), (2.5, ()), (9.0, (LAST,))])
+def test_which_transaction_was_being_ended(
+    monkeypatch: pytest.MonkeyPatch, at: float, doubted: tuple[Seen, ...]
+) -> None:
+    """The last one that was begun to be ended by then; one that was taken back anyway has nothing to lose."""
+    order = Order(name="t", kind=Kind.TRANSACTIONAL, places=(P,), rate=1, keys=1)
+    writer = Writer("127.0.0.1:1", order, Facts([P]), seed="s")
+    client = SimpleNamespace(commit_transaction=lambda _: None, abort_transaction=lambda _: None)
+    monkeypatch.setattr(writer, "_producer", client)
+    for begun, committed, seen in ((1.0, True, OLD), (2.0, False, NEW), (3.0, True, LAST)):
+        monkeypatch.setattr("chaos.writers.time.time", lambda begun=begun: begun)
+        monkeypatch.setattr(writer, "_pending", [seen])
+        writer._end(committed=committed)
+    assert tuple(writer.records_of(at)) == doubted
 
 
 def test_behind_what_was_confirmed(facts: Facts) -> None:
