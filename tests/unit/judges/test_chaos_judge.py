@@ -108,7 +108,7 @@ def test_what_the_broker_says_of_skipped_markers(tmp_path: Path) -> None:
     """Which transaction it was, in which partitions, and when."""
     line = (
         "2026-12-01 02:31:13.273 INFO [data-plane-kafka-request-handler-2] TransactionMarkerChannelManager: "
-        "[Transaction Marker Channel Manager 1]: Couldn't find leader endpoint for partitions HashSet(stamped-1, a-b-0) "
+        "[Manager 1]: Couldn't find leader endpoint for partitions HashSet(stamped-1, a-b-0) "
         "while trying to send transaction markers for chaos-transactional, these partitions are likely deleted already "
         "and hence can be skipped\n"
     )
