@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from chaos import writers
 from chaos.broker_log import skipped_markers
 from chaos.campaign import Campaign
 from chaos.campaign import Plan as ChaosPlan
@@ -132,7 +133,7 @@ def test_which_transaction_was_being_ended(
     client = SimpleNamespace(commit_transaction=lambda _: None, abort_transaction=lambda _: None)
     monkeypatch.setattr(writer, "_producer", client)
     for begun, committed, seen in ((1.0, True, OLD), (2.0, False, NEW), (3.0, True, LAST)):
-        monkeypatch.setattr("chaos.writers.time.time", lambda begun=begun: begun)
+        monkeypatch.setattr(writers, "time", SimpleNamespace(time=lambda begun=begun: begun))
         monkeypatch.setattr(writer, "_pending", [seen])
         writer._end(committed=committed)
     assert tuple(writer.records_of(at)) == doubted
