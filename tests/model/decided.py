@@ -90,6 +90,7 @@ class Decider:
             me=me,
             incarnation=sight.incarnation,
             started_mono=_START,
+            listening_mono=_START,
             generations=self._rules.all(sight.gens),
             newest=newest,
             guarded=self._rules.shape.guarded(sight.alive) if any(sight.alive) else None,

@@ -55,8 +55,8 @@ MISTAKES = (
     Mistake(
         name="comparing: all long tasks wait for one another in the threads of the others",
         file="controller/tandem/controller/instance/task_board.py",
-        old='_AT_ONCE = {"Clear": 3, "Compare": 1}\n',
-        new="_AT_ONCE: dict[str, int] = {}\n",
+        old="        pool = self._long if slot[0] in _LONG else self._short\n",
+        new="        pool = self._short\n",
     ),
     Mistake(
         name="comparing: a release names partitions that other generations lost",

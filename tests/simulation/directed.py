@@ -15,6 +15,7 @@ from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import EntryKind, PartitionKey, Position
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.chain.json_codec import decode_entry
+from tandem.controller.decision.decide import Reason
 from tandem.controller.decision.recovery_window import most_copies
 from tandem.spark_jobs.retention.retention_steps import RetentionRules
 from tandem.spark_jobs.retention.sweep_plan import SweepRules
@@ -476,6 +477,40 @@ def a_paused_process_wakes_up(seed: int) -> World:
     return world
 
 
+def the_passive_stood_still(seed: int) -> World:
+    """A suspended Passive has heard nothing for long when it goes on: it does not take the Active for dead."""
+
+    def suspend(world: World, passive: str, _: str) -> None:
+        world._suspend(world.alive[passive], 12.0)
+
+    return _unheard(seed, suspend)
+
+
+def both_lost_the_brokers(seed: int) -> World:
+    """The brokers are back for the Passive a moment before they are for the Active, which it does not take for dead."""
+
+    def cut_off(world: World, passive: str, active: str) -> None:
+        for name, seconds in ((passive, 12.0), (active, 13.5)):
+            world.alive[name].network.brokers_down_until = world.runtime.now + seconds
+
+    return _unheard(seed, cut_off)
+
+
+def _unheard(seed: int, hurt: Callable[[World, str, str], None]) -> World:
+    """The Passive of a sound pair can't hear the Active for twice `liveness.timeout`; nobody has ended."""
+    stage = Stage(seed, "busy", "idle")
+    world = stage.world
+    world.start("a")
+    world.start("b")
+    demand(stage.run(60, lambda: stage.complete("a") or stage.complete("b")), "the pair never had an Active")
+    active = next(state.instance for state in reversed(stage.states()) if state.complete)
+    hurt(world, "b" if active == "a" else "a", active)
+    stage.run(25)
+    silent = [state.number for state in world.judge.states() if state.claim.reason == Reason.ACTIVE_SILENT]
+    demand(not silent, f"generations {silent} were claimed because a sound Active had not been heard")
+    return world
+
+
 def moments_of_the_window_stay(seed: int) -> World:
     """Turns every 15 s and a window of 30 s: the judge asks for each moment, and no more copies than announced stay.
 
@@ -789,6 +824,8 @@ HISTORIES: dict[str, Callable[[int], World]] = {
     "an instance is back after five turns": back_after_long,
     "two of one name hold a generation each": two_of_one_name_hold_one_each,
     "a paused process wakes up": a_paused_process_wakes_up,
+    "the Passive stood still": the_passive_stood_still,
+    "both lost the brokers": both_lost_the_brokers,
     "moments of the recovery window stay": moments_of_the_window_stay,
     "janitors beside an Active": swept_beside_an_active,
     "records are withheld from a turn": records_are_withheld_from_a_turn,

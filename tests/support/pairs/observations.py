@@ -35,6 +35,7 @@ def look(*chains: Chain, **how: Any) -> Observation:
         "me": "a",
         "incarnation": "a-1",
         "started_mono": 0.0,
+        "listening_mono": 0.0,
         "generations": states,
         "newest": max((state.number for state in states), default=0),
         "guarded": guarded(topic()),

@@ -28,8 +28,7 @@ def may_be_alive(instance: str, seen: Observation, policy: Policy) -> bool:
 
 def is_unheard(seen: Observation, policy: Policy) -> bool:
     """Return whether no message of the peer came for `liveness.timeout`, measured at most from this process's start."""
-    since = seen.peer.heard_mono if seen.peer.heard_mono is not None else seen.started_mono
-    return seen.now_mono - since >= policy.liveness_timeout_s
+    return seen.now_mono - _since(seen.peer.heard_mono, seen) >= policy.liveness_timeout_s
 
 
 def is_silent(seen: Observation, policy: Policy) -> bool:
@@ -37,19 +36,24 @@ def is_silent(seen: Observation, policy: Policy) -> bool:
 
     A chain gets few entries when the topics get no records. So if the peer's chain once grew although it was not heard,
     or this instance can't read the topic, the peer counts as dead only after `quiet_s` without an entry: otherwise each
-    instance would replace the other again and again, as long as messages are lost.
+    instance would replace the other again and again, as long as messages are lost. Once messages can be heard again,
+    the peer has `liveness.timeout` to send one: it may have been cut off longer than this instance.
     """
-    heard = seen.peer.heard_mono or seen.started_mono
-    progressed = seen.peer.progressed_mono or seen.started_mono
-    if seen.now_mono - max(heard, progressed) < policy.liveness_timeout_s:
+    heard, progressed = _since(seen.peer.heard_mono, seen), _since(seen.peer.progressed_mono, seen)
+    listening = heard if seen.deaf else seen.listening_mono
+    if seen.now_mono - max(heard, progressed, listening) < policy.liveness_timeout_s:
         return is_stalled(seen, policy)
     # Two growths after the last heartbeat: a dead peer's last entry may be seen late, with one more in flight.
-    before = seen.peer.progressed_before_mono or seen.started_mono
+    before = _since(seen.peer.progressed_before_mono, seen)
     went_on_unheard = before - heard >= max(_LOST_HEARTBEATS * policy.heartbeat_s, policy.liveness_timeout_s / 2)
     return not (seen.deaf or went_on_unheard) or seen.now_mono - progressed >= policy.quiet_s
 
 
 def is_stalled(seen: Observation, policy: Policy) -> bool:
     """Return whether the peer's chain got no entry for the progress timeout, whatever its heartbeats say."""
-    progressed = seen.peer.progressed_mono or seen.started_mono
-    return seen.now_mono - progressed >= policy.progress_timeout_s
+    return seen.now_mono - _since(seen.peer.progressed_mono, seen) >= policy.progress_timeout_s
+
+
+def _since(at: float | None, seen: Observation) -> float:
+    """Return the time from which silence counts: what happened while this process stood still, it could not see."""
+    return seen.started_mono if at is None else max(at, seen.started_mono)

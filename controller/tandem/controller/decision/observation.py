@@ -104,6 +104,8 @@ class Observation:
     """One tick's view. `generations` are those not wholly cleared, ascending; `newest` is the highest number.
 
     `guarded` is None when the brokers do not answer, or (then `topicless`) none of the guarded topics exists.
+    `started_mono` is when this process started, or went on after it had stood still. `listening_mono` is since when it
+    has been able to hear the peer without a break.
     """
 
     now_mono: float
@@ -111,6 +113,7 @@ class Observation:
     me: str
     incarnation: str
     started_mono: float
+    listening_mono: float
     generations: tuple[Generation, ...]
     newest: int
     guarded: GuardedPartitions | None

@@ -64,8 +64,6 @@ _LOOK_AGAIN_S = 60.0
 """Least seconds between two checks of an own generation for lost objects: each lists all its objects."""
 _GUARD_SHARE = 4
 """The part of the memory budget, one in so many, that keys compared before a clearing may take beside it."""
-_WORKERS = 5
-"""Task threads. COMPLETE and a checkpoint may each wait for a pipeline's commit; other tasks must not wait for them."""
 
 
 class Executor:
@@ -83,7 +81,7 @@ class Executor:
         self._abort = threading.Event()
         self._looked: dict[int, float] = {}
         self.asking = TurnRequests()
-        self.task_board = TaskBoard(workers=_WORKERS)
+        self.task_board = TaskBoard()
 
         answers, committed = AnswerSum(), config.isolation_level == "read_committed"
 

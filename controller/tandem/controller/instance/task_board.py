@@ -1,4 +1,4 @@
-"""Which tasks of an instance run, in a small thread pool, and which wait after a failure."""
+"""Which tasks of an instance run, in a few threads, and which wait after a failure."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ _STALLED_S = 120.0
 """Seconds after which `failing` names a short task that is still under way."""
 
 
-_AT_ONCE = {"Clear": 3, "Compare": 1}
-"""The most of the tasks that run at once which may read two whole copies. One comparison runs at a time, so the others
-would take all threads to wait for it."""
+_LONG = {"Clear": 3, "Compare": 1, "Complete": 2, "Checkpoint": 2, "LostObjects": 1}
+"""Tasks that may take hours, because they read whole copies or wait for a commit, and the most that run at once.
+Each has a thread of its own: none of the others, nor of the short ones, waits for it."""
+_SHORT_WORKERS = 3
 
 
 class InUseError(TandemError):
@@ -47,10 +48,11 @@ class _Running:
 
 
 class TaskBoard:
-    """Runs tasks in a thread pool, one at a time for each slot (action, generation). Failed slots back off."""
+    """Runs tasks in threads, one at a time for each slot (action, generation). Failed slots back off."""
 
-    def __init__(self, workers: int = 3) -> None:
-        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="task")
+    def __init__(self) -> None:
+        self._short = ThreadPoolExecutor(_SHORT_WORKERS, thread_name_prefix="task")
+        self._long = ThreadPoolExecutor(sum(_LONG.values()), thread_name_prefix="long-task")
         self._running: dict[_SLOT, _Running] = {}
         self._rest_until: dict[_SLOT, float] = {}
         self._failures: dict[_SLOT, int] = {}
@@ -63,9 +65,10 @@ class TaskBoard:
         if slot in self._running or time.monotonic() < self._rest_until.get(slot, 0.0):
             return
         alike = sum(of == slot[0] and not one.future.done() for (of, _), one in self._running.items())
-        if alike >= _AT_ONCE.get(slot[0], alike + 1):
+        if alike >= _LONG.get(slot[0], alike + 1):
             return
-        self._running[slot] = _Running(future=self._pool.submit(work), since_mono=time.monotonic())
+        pool = self._long if slot[0] in _LONG else self._short
+        self._running[slot] = _Running(future=pool.submit(work), since_mono=time.monotonic())
 
     def under_way(self, read_began_mono: float) -> frozenset[_SLOT]:
         """Return the tasks that run, or that ended after the read of the chains that began at `read_began_mono`."""
@@ -125,4 +128,5 @@ class TaskBoard:
 
     def close(self) -> None:
         """Start no more tasks, and return without waiting for the running ones."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._short, self._long):
+            pool.shutdown(wait=False, cancel_futures=True)

@@ -162,6 +162,11 @@ STORIES = {
     ),
     "the peer is Active and well": story(look(peers(1))),
     "the Active is silent": story(look(peers(1), peer=SILENT), CLAIM_2, reason=Reason.ACTIVE_SILENT),
+    "the Active was not heard, but nor could I hear": story(look(peers(1), peer=SILENT, listening_mono=450.0)),
+    "the Active was not heard since I could hear": story(
+        look(peers(1), peer=SILENT, listening_mono=440.0), CLAIM_2, reason=Reason.ACTIVE_SILENT
+    ),
+    "I stood still, and the Active's last message is old": story(look(peers(1), peer=SILENT, started_mono=450.0)),
     "the Active was never heard, but I am new": story(look(peers(1), peer=Peer(instance="b"), started_mono=450.0)),
     "the Active talks, but its chain stands still": story(
         look(peers(1), now_mono=5000.0, peer=Peer(instance="b", heard_mono=4999.0, progressed_mono=100.0)),

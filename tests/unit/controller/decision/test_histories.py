@@ -117,7 +117,7 @@ def test_what_was_drained_as_needless_is_built_on_when_it_is_needed_after_all() 
 
 def test_a_task_may_fail_for_ever() -> None:
     """A pin that nobody can read holds a clearing up for days: the instance outlives the thousandth try."""
-    context = TaskBoard(workers=1)
+    context = TaskBoard()
     slot = ("Clear", 1)
     for _ in range(1100):
         context._note_result(slot, StoreTransientError("held by a pin", code="TDM-X001"))

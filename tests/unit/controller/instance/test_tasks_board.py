@@ -30,7 +30,7 @@ LOSS = ObjectLoss(Chain().object(part(0, 9)), "is missing")
 
 @pytest.fixture
 def context() -> Iterator[TaskBoard]:
-    it = TaskBoard(workers=2)
+    it = TaskBoard()
     yield it
     it.close()
 
@@ -52,9 +52,12 @@ def test_a_task_counts_until_the_chains_were_read_after_it(context: TaskBoard) -
     until(lambda: context.under_way(time.monotonic()) == frozenset())
 
 
-def test_comparisons_leave_threads_for_others() -> None:
-    """After a restart all kept generations are compared, hours for each: the Active must read on meanwhile."""
-    board = TaskBoard(workers=5)
+def test_what_takes_hours_leaves_threads_for_others() -> None:
+    """After a restart all kept generations are compared, hours for each: the Active must read on meanwhile.
+
+    A COMPLETE may read a whole copy back, and a drained generation must be sealed all the same.
+    """
+    board = TaskBoard()
     hold, other = threading.Event(), threading.Event()
     begun: list[tuple[str, int]] = []
 
@@ -62,12 +65,15 @@ def test_comparisons_leave_threads_for_others() -> None:
         begun.append(slot)
         hold.wait(5)
 
-    for action in ("Compare", "Clear"):
+    for action in ("Compare", "Clear", "Complete"):
         for number in range(1, 8):
             board.submit((action, number), partial(work, action, number))
-    board.submit(("StartPipeline", 9), other.set)
+    for action in ("TakeOver", "ClaimNext"):
+        board.submit((action, 9), partial(work, action, 9))
+    board.submit(("Seal", 9), other.set)
     assert other.wait(5)
-    assert sorted(begun) == [("Clear", 1), ("Clear", 2), ("Clear", 3), ("Compare", 1)]
+    long = [("Clear", 1), ("Clear", 2), ("Clear", 3), ("Compare", 1), ("Complete", 1), ("Complete", 2)]
+    until(lambda: sorted(begun) == [("ClaimNext", 9), *long, ("TakeOver", 9)])
     hold.set()
     until(lambda: board.under_way(time.monotonic()) == frozenset())
     board.submit(("Compare", 3), partial(work, "Compare", 3))
