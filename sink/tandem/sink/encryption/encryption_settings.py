@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final, Protocol
 
 from tandem.backup_avro.errors import ConfigError
@@ -39,7 +40,7 @@ class KeySettings:
     @property
     def encrypts(self) -> bool:
         """Whether new objects are encrypted."""
-        return any((self.key_file, self.key_env, self.aws_kms_key_arn))
+        return any(name is not None for name in (self.key_file, self.key_env, self.aws_kms_key_arn))
 
 
 class KeyNames(Protocol):
@@ -89,6 +90,13 @@ class KeyNames(Protocol):
 def problems(named: KeyNames) -> Iterator[tuple[str, str]]:
     """Yield (field, problem) for each wrong field."""
     new = {"key_file": named.key_file, "key_env": named.key_env, "aws_kms_key_arn": named.aws_kms_key_arn}
+    older = {
+        "decrypt_key_files": named.decrypt_key_files,
+        "decrypt_key_envs": named.decrypt_key_envs,
+        "decrypt_aws_kms_key_arns": named.decrypt_aws_kms_key_arns,
+    }
+    yield from _empty({name: (value,) for name, value in new.items()})
+    yield from _empty(older)
     first, *more = [name for name, value in new.items() if value] or [""]
     for name in more:
         yield (
@@ -104,7 +112,7 @@ def problems(named: KeyNames) -> Iterator[tuple[str, str]]:
             yield field, "is not the name of an environment variable; write the name, not the key"
         elif variable.startswith("TANDEM_"):
             yield field, f"{variable} would be taken for a configuration key; choose a name without TANDEM_"
-    if named.require and not any((*new.values(), *_older(named))):
+    if named.require and not any((*new.values(), *chain.from_iterable(older.values()))):
         yield "require", "is set, and no key is named: nothing could be read"
     arns = tuple(
         _each("aws_kms_key_arn", named.aws_kms_key_arn, "decrypt_aws_kms_key_arns", named.decrypt_aws_kms_key_arns)
@@ -118,14 +126,18 @@ def problems(named: KeyNames) -> Iterator[tuple[str, str]]:
         yield "aws_kms_endpoint_url", "has no use without a key of AWS KMS"
 
 
-def _older(named: KeyNames) -> tuple[str, ...]:
-    return (*named.decrypt_key_files, *named.decrypt_key_envs, *named.decrypt_aws_kms_key_arns)
+def _empty(settings: Mapping[str, tuple[str | None, ...]]) -> Iterator[tuple[str, str]]:
+    """Yield the settings with an empty name; if that counted as left out, objects would be stored in the clear."""
+    for name, values in settings.items():
+        if "" in values:
+            yield name, "is empty; name a key, or leave the setting out"
 
 
 def _each(field: str, new: str | None, fields: str, older: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """Yield (field, value) for each value that is not empty."""
     if new:
         yield field, new
-    for value in older:
+    for value in filter(None, older):
         yield fields, value
 
 

@@ -224,11 +224,11 @@ def _open(settings: KeySettings, environment: Mapping[str, str]) -> dict[str, Ro
 
 
 def _named(settings: KeySettings, environment: Mapping[str, str]) -> Iterator[RootKey]:
-    if settings.key_file:
+    if settings.key_file is not None:
         yield _of_file(settings.key_file, "encryption.key_file")
-    if settings.key_env:
+    if settings.key_env is not None:
         yield _of_variable(settings.key_env, environment, "encryption.key_env")
-    if settings.aws_kms_key_arn:
+    if settings.aws_kms_key_arn is not None:
         yield _of_kms(settings.aws_kms_key_arn, settings)
     for name in settings.decrypt_key_files:
         yield _of_file(name, "encryption.decrypt_key_files")

@@ -289,6 +289,12 @@ WRONG = {
         added(f"encryption:\n  key_file: {KEY}"),
         "a.yaml:10: encryption.key_file: holds a key itself; put the key into a file, and write that file's path",
     ),
+    "an encryption key's file without a name": wrong(
+        added('encryption:\n  key_file: ""'), "a.yaml:10: encryption.key_file: is empty; name a key, or leave"
+    ),
+    "an encryption key's file taken away by a flag": wrong(
+        added("encryption: {key_file: /k}"), "--set encryption.key_file: is empty", flags=("encryption.key_file=",)
+    ),
     "a key in hex among the paths of files": wrong(
         added(f"encryption:\n  decrypt_key_files:\n  - /run/old\n  - {bytes(range(32)).hex()}"),
         "a.yaml:12: encryption.decrypt_key_files: holds a key itself;",

@@ -140,6 +140,11 @@ def test_keys_are_not_read_before_they_are_needed() -> None:
     ("settings", "message"),
     [
         ({"key_file": "/k", "key_env": "K"}, "encryption.key_env: is set beside key_file"),
+        ({"key_file": ""}, "encryption.key_file: is empty; name a key, or leave the setting out"),
+        ({"key_env": "", "require": True}, "encryption.key_env: is empty"),
+        ({"aws_kms_key_arn": ""}, "encryption.aws_kms_key_arn: is empty"),
+        ({"decrypt_key_files": ("/k", "")}, "encryption.decrypt_key_files: is empty"),
+        ({"decrypt_key_envs": ("",)}, "encryption.decrypt_key_envs: is empty"),
         ({"key_env": base64.b64encode(A).decode()}, "encryption.key_env: is not the name"),
         ({"decrypt_key_envs": ("a b",)}, "encryption.decrypt_key_envs: is not the name"),
         ({"key_env": "TANDEM_KEY"}, "TANDEM_KEY would be taken"),
@@ -195,7 +200,7 @@ def test_a_key_is_no_path(key: str) -> None:
         assert key not in str(caught.value)
 
 
-@pytest.mark.parametrize("path", ["/run/secrets/tandem/data.key", "key", "a" * 44, "/run/" + "k" * 39, "", "0" * 64])
+@pytest.mark.parametrize("path", ["/run/secrets/tandem/data.key", "key", "a" * 44, "/run/" + "k" * 39, "0" * 64])
 def test_a_path_is_a_path(path: str) -> None:
     """Also one as long as a key."""
     assert KeySettings(key_file=path).key_file == path
