@@ -126,20 +126,20 @@ class HttpHandler(BaseHTTPRequestHandler):
         """Refuse methods that are not read-only, and unknown host names. Nothing is read after this."""
         if not super().parse_request():
             return False
+        if self.command not in METHODS:
+            # Before the host name, whose check may wait for a name server.
+            allowed = ", ".join(METHODS)
+            status = HTTPStatus.METHOD_NOT_ALLOWED
+            self._send(HttpAnswer(body=f"only {allowed}\n", status=status, headers={"Allow": allowed}))
+            return False
         probed = self.path.partition("?")[0] in self.probes
-        works = self.command in METHODS and not probed
-        if not self.server.has_asked(self.connection, works=works):
+        if not self.server.has_asked(self.connection, works=not probed):
             self._send(HttpAnswer(body="busy, ask again\n", status=HTTPStatus.SERVICE_UNAVAILABLE))
             return False
         if not (probed or all(self.names.has(host) for host in self.headers.get_all("Host", []))):
             self._send(HttpAnswer(body=_ANOTHER_NAME, status=HTTPStatus.MISDIRECTED_REQUEST))
             return False
-        if self.command in METHODS:
-            return True
-        allowed = ", ".join(METHODS)
-        refusal = HttpAnswer(body=f"only {allowed}\n", status=HTTPStatus.METHOD_NOT_ALLOWED, headers={"Allow": allowed})
-        self._send(refusal)
-        return False
+        return True
 
     def do_GET(self) -> None:
         """Send the answer for the path."""

@@ -15,6 +15,7 @@ from support.pipeline.waiting import until
 from tandem.controller.decision.observation import Role
 from tandem.controller.http import server as http_server
 from tandem.controller.http.health import Health, serve
+from tandem.controller.http.host_names import HostNames
 from tandem.controller.http.server import CONNECTIONS, REQUEST_BYTES, SPARE, HttpAnswer
 from tandem.controller.status.instance_state import InstanceState
 
@@ -81,6 +82,22 @@ def test_nothing_else_is_taken(address: tuple[str, int], method: str) -> None:
     for path in ("/", "/status", "/nowhere"):
         status, headers, _ = ask(address, method, path)
         assert (status, headers["allow"]) == (405, "GET, HEAD")
+
+
+def test_a_method_is_refused_without_asking_a_name_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refused requests are not counted as work: if they waited for the resolver, they would take the probes' places."""
+    gate = threading.Event()
+    monkeypatch.setattr(HostNames, "has", lambda *_: gate.wait(20))
+    server = serve(("127.0.0.1", 0), lambda: HEALTH)
+    address = (str(server.server_address[0]), int(server.server_address[1]))
+    try:
+        with socket.create_connection(address, timeout=5) as connection:
+            connection.sendall(b"POST /status HTTP/1.1\r\nHost: tandem.example.com\r\n\r\n")
+            assert received(connection).split(b" ")[1] == b"405"
+    finally:
+        gate.set()
+        server.shutdown()
+        server.server_close()
 
 
 @pytest.mark.parametrize("path", ["/", "/livez", "/status", "/nowhere", "/bad"])
