@@ -31,6 +31,7 @@ _KEY_FILES: Final = frozenset(
         "signing.key_file",
         "encryption.key_file",
         "encryption.decrypt_key_files",
+        "store.credentials_file",
         "kafka.ssl.key.location",
         "kafka.sasl.oauthbearer.assertion.private.key.file",
     }
@@ -98,8 +99,8 @@ def read(
     Reads `path` and the secret files that it names. With `instance: from-hostname` and a host name that does not end in
     -0 or -1, `instance` stays empty, because jobs that serve the whole pair use the same file. `options` holds the
     values of command-line options that stand for a key (`sources.OPTIONS`); they override all other sources. With
-    `store_alone` the Kafka and topic settings may be missing. `hide` receives keys that were written in place of a
-    path, before any message mentions them. Raises ConfigError.
+    `store_alone` the Kafka and topic settings may be missing. `hide` receives keys and secrets that were written in
+    place of a path, before any message mentions them. Raises ConfigError.
     """
     layers = [sources.from_environment(environ), sources.from_flags(overrides), sources.from_options(options)]
     if path is not None:
@@ -113,7 +114,7 @@ def read(
         _refuse_key(setting, merged, problems, hide)
     shown = dict(merged)
     for setting in list(merged.values()):
-        _read_secret(setting, merged, problems)
+        _read_secret(setting, merged, problems, hide)
     _resolve_instance(merged, hostname)
     config = None
     try:
@@ -234,10 +235,16 @@ def _refuse_key(
     del merged[setting.path]
 
 
-def _read_secret(setting: SourceSetting, merged: dict[Path, SourceSetting], problems: list[str]) -> None:
+def _read_secret(
+    setting: SourceSetting,
+    merged: dict[Path, SourceSetting],
+    problems: list[str],
+    hide: Callable[[Iterable[str]], None],
+) -> None:
     """Replace `kafka.<name>.file` by the file's content; beside `store.<name>_file` add its content as `store.<name>`.
 
-    If a value and a file are both set, the one from the higher source wins; both in one source is a problem.
+    If a value and a file are both set, the one from the higher source wins; both in one source is a problem. `hide`
+    gets what may be the secret itself in place of its path.
     """
     *above, last = setting.path
     in_kafka = above == [KAFKA] and is_secret_file(last)
@@ -257,11 +264,17 @@ def _read_secret(setting: SourceSetting, merged: dict[Path, SourceSetting], prob
     if rival is not None and list(SourceKind).index(rival.origin.kind) > list(SourceKind).index(setting.origin.kind):
         merged.pop(setting.path, None)
         return
-    text, problem = secret_text(FilePath(str(setting.value)))
-    if problem:
-        problems.append(f"{place} {setting.value}: {problem}")
-    origin = Origin(kind=setting.origin.kind, place=f"{setting.origin.place}: {setting.value}")
-    merged[target] = SourceSetting(path=target, value=text, origin=origin, file=FilePath(str(setting.value)))
+    name = str(setting.value)
+    text, problem = secret_text(FilePath(name))
+    origin = Origin(kind=setting.origin.kind, place=f"{setting.origin.place}: {name}")
+    if problem and key_text.may_be_secret(name):
+        problems.append(f"{place} {problem}; the value is not shown: write an absolute path, not the secret")
+        origin = setting.origin
+        if name not in problems[-1]:  # a file that is called like a word of the message is not masked there
+            hide([name])
+    elif problem:
+        problems.append(f"{place} {name}: {problem}")
+    merged[target] = SourceSetting(path=target, value=text, origin=origin, file=FilePath(name))
 
 
 def _resolve_instance(merged: dict[Path, SourceSetting], hostname: Callable[[], str]) -> None:

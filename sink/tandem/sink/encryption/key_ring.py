@@ -246,7 +246,8 @@ def _of_kms(arn: str, settings: KeySettings) -> RootKey:
 
 
 def _of_file(name: str, field: str) -> LocalKey:
-    place = f"{field}: {name}"
+    shown = "(not shown: it may be the key)" if key_text.may_be_secret(name) else name
+    place = f"{field}: {shown}"
     try:
         with Path(name).open("rb") as file:
             body = file.read(_LONGEST_FILE)

@@ -14,6 +14,8 @@ _BODY: Final = re.compile(r"(MC4CAQ|MI[GHIJ])[A-Za-z0-9+/=_-]{40,}")
 """The body of a PEM: the DER of a private key (the first alternative: of Ed25519), or of a certificate."""
 _BARE: Final = re.compile(r"(?=.*[a-z])(?=.*[A-Z])(?=.*[0-9])[A-Za-z0-9]{43}")
 """32 bytes in base64 without the padding character."""
+_ENCODED: Final = re.compile(r"(?=.*[a-z])(?=.*[A-Z])(?=.*[0-9])[A-Za-z0-9+/]{40,}={0,2}")
+"""The base64 of a secret that is no key of 32 bytes. It may begin with a slash, and paths rarely look like it."""
 NOT_A_PATH: Final = "holds a key itself; put the key into a file, and write that file's path"
 NOT_A_NAME: Final = "holds a key itself; write what it is called: a variable's name, or the ARN or id in AWS KMS"
 NOT_PUBLIC: Final = "holds a private key, which now has to be replaced if others saw it; write the public one"
@@ -37,6 +39,14 @@ def is_key(text: str) -> bool:
         return True
     # URL-safe base64 has "-" and "_".
     return parse(text.replace("-", "+").replace("_", "/")) is not None
+
+
+def may_be_secret(path: str) -> bool:
+    """Return whether `path`, at which no file can be read, may be the secret itself: whether messages must not show it.
+
+    Passwords look like any relative path; hence only absolute paths are certain not to be one.
+    """
+    return not path.startswith("/") or _ENCODED.fullmatch(path.strip()) is not None
 
 
 def is_private(text: str) -> bool:

@@ -78,6 +78,8 @@ def test_files_with_secrets_that_others_can_read(path: Path, capsys: pytest.Capt
     folder = path.parent
     key = folder / "a key"
     key.write_text("x")
+    google = folder / "google"
+    google.write_text("{}")
     path.write_text(
         f"""\
 pair: airports
@@ -90,11 +92,11 @@ kafka:
   sasl.password.file: {folder}/secret
   ssl.key.location: {folder}/gone
   ssl.certificate.location: {folder}/gone
-store: {{root: s3://bucket/prefix, access_key_id: x, secret_access_key: {CANARY}}}
+store: {{root: s3://bucket/prefix, access_key_id: x, secret_access_key: {CANARY}, credentials_file: {folder}/google}}
 signing: {{key_file: '{key}', trusted_file: {folder}/trusted}}
 """
     )
-    for file, mode in ((path, 0o644), (folder / "secret", 0o646), (key, 0o604)):
+    for file, mode in ((path, 0o644), (folder / "secret", 0o646), (key, 0o604), (google, 0o644)):
         file.chmod(mode)
     (folder / "trusted").write_text("")
     assert run(["config", "validate", "-c", str(path)]) == 0
@@ -102,10 +104,11 @@ signing: {{key_file: '{key}', trusted_file: {folder}/trusted}}
     can, holds = "other users can", "which holds a secret; run: chmod o="
     assert told == [
         f"warning: kafka.sasl.password.file: {can} read and write {folder}/secret, {holds} {folder}/secret",
+        f"warning: store.credentials_file: {can} read {google}, {holds} {google}",
         f"warning: signing.key_file: {can} read {key}, {holds} '{key}'",
         f"warning: configuration: {can} read {path}, {holds} {path}",
     ]
-    for file in (path, folder / "secret", key):
+    for file in (path, folder / "secret", key, google):
         file.chmod(0o640)
     assert run(["config", "validate", "-c", str(path)]) == 0
     assert "other users" not in capsys.readouterr().err

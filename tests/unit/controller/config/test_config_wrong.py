@@ -10,7 +10,9 @@ from typing import NamedTuple
 
 import pytest
 
+from tandem.backup_avro.errors import ConfigError
 from tandem.controller.cli.main import run
+from tandem.controller.config import read
 from tandem.sink.process import log
 
 CANARY = "canary-7f3a9"
@@ -201,6 +203,21 @@ WRONG = {
     "no secret file": wrong(
         replaced("kafka:\n", "kafka:\n  sasl.password.file: /nowhere/p\n"),
         "a.yaml:6: kafka.sasl.password.file: /nowhere/p: no such secret file; mount it",
+    ),
+    "a password where its file's path belongs": wrong(
+        replaced("kafka:\n", f"kafka:\n  sasl.password.file: {CANARY}\n"),
+        "a.yaml:6: kafka.sasl.password.file: no such secret file; mount it, or correct the path; the value is not",
+    ),
+    "half a credential where its file's path belongs": wrong(
+        added(f"  secret_access_key_file: {CANARY}"),
+        "a.yaml:9: store.secret_access_key_file: no such secret file",
+        "write an absolute path, not the secret",
+        "a.yaml:9: store.secret_access_key: is set without store.access_key_id",
+    ),
+    "a secret that begins with a slash": wrong(
+        BASE,
+        "TANDEM_STORE__ACCOUNT_KEY_FILE: store.account_key_file: no such secret file",
+        environ={"TANDEM_STORE__ACCOUNT_KEY_FILE": f"/{CANARY.replace('-', '')}" + "A1b2" * 19 + "A=="},
     ),
     "secret file is a folder": wrong(
         added("  access_key_id_file: /\n  secret_access_key: " + CANARY),
@@ -511,7 +528,18 @@ def test_a_wrong_configuration_is_named(
     assert "what to do: " in captured.err
     assert "Traceback" not in captured.err
     assert CANARY not in captured.err
+    assert CANARY.replace("-", "") not in captured.err
     assert captured.out == ""
+
+
+@pytest.mark.parametrize("name", [f"{CANARY}/x", "password"])
+def test_a_secret_in_place_of_a_path_is_masked_from_then_on(name: str, tmp_path: Path) -> None:
+    """But for one that is a word of the message, which would become illegible."""
+    (tmp_path / "a.yaml").write_text(replaced("kafka:\n", f"kafka:\n  sasl.password.file: {name}\n"))
+    hidden: list[str] = []
+    with pytest.raises(ConfigError, match=r"a.yaml:6: kafka.sasl.password.file: no such secret file"):
+        read(tmp_path / "a.yaml", {}, hide=hidden.extend)
+    assert hidden == ([name] if CANARY in name else [])
 
 
 @pytest.mark.parametrize(

@@ -127,6 +127,14 @@ def test_files_and_variables_that_are_not_there_are_named(tmp_path: Path) -> Non
             KeyRing(KeySettings(**settings), environment={}).check("shop")
 
 
+@pytest.mark.parametrize("name", ["a password", "A1b2" * 8, "/" + "A1b2" * 21 + "A=="])
+def test_a_secret_in_place_of_a_path_is_not_shown(name: str) -> None:
+    """Also one that is no key, or begins with a slash as base64 may."""
+    with pytest.raises(ConfigError, match=r"encryption\.key_file: \(not shown.*no such file") as caught:
+        KeyRing(KeySettings(key_file=name)).check("shop")
+    assert name not in str(caught.value)
+
+
 def test_keys_are_not_read_before_they_are_needed() -> None:
     """So `tandem status` needs none."""
     ring = KeyRing(KeySettings(decrypt_key_files=("/nowhere",)))
