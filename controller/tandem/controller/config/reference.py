@@ -58,13 +58,15 @@ Highest first:
 1. `--set key.path=value` on the command line, as often as needed. Other users of the machine can read command lines:
    secrets are refused there.
 2. The environment: `TANDEM_` and the key in capitals, two underscores between levels, such as
-   `TANDEM_ROTATION__INTERVAL=3d`. An empty variable counts as not set.
+   `TANDEM_ROTATION__INTERVAL=3d`. An empty variable counts as not set. Two variables of one Kafka property, such as
+   `TANDEM_KAFKA__CLIENT_ID` and `TANDEM_KAFKA__CLIENT__ID`, are an error.
 3. The YAML file named by `-c`/`--config`, else by `TANDEM_CONFIG`, else `tandem.yaml` in the working directory. A
    command that is given both `--root` and `--pair` reads a file only if one is named.
 
 A key that does not exist is an error in every source, and all problems are listed at once with their places. A list in
 a higher source replaces that of a lower one. In variables and `--set`, names are separated by commas, and a regular
-expression stands for itself; several need a JSON list: `'["orders-.*", "users"]'`.
+expression stands for itself; several need a JSON list: `'["orders-.*", "users"]'`, and `[]` is none. Expressions match
+whole names: `orders-*`, as a shell has it, is valid and matches no `orders-eu`; `validate` warns of it.
 
 Values are read as they are written, whatever YAML makes of them elsewhere: a password `0123` keeps its zero, an
 instance `no` is no truth value. `null`, `~` and nothing at all mean: not set.

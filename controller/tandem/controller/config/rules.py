@@ -35,6 +35,11 @@ _DRILL: Final = re.compile(r".*\.drill-[0-9a-f]{8}")
 _INTERNAL: Final = layout.INTERNAL_TOPICS | {"_tandem_restore_progress"}
 _BROKER: Final = re.compile(r"^.*://|:[0-9]+\s*$|[\s\[\]]")
 """The parts of a broker's address other than the host: scheme, port, brackets, white space."""
+_ANY_OF: Final = re.compile(r"\\\w|\[\^?\]?[^]]*\]")
+"""In a regular expression: a class of characters, or an escape that stands for one."""
+_REPEATED: Final = re.compile(r"(?:\w|-|\\\W)\*")
+"""In a regular expression without these: a character that stands for itself, any number of times."""
+_LEAST_RATE: Final = 64 * 1024
 _LARGEST_OBJECT: Final = 5 * 1024**3
 _SMALLEST_BATCH: Final = 1024**2
 _LARGEST_BATCH: Final = 1024**3
@@ -320,6 +325,10 @@ def doubts(config: Config) -> Iterator[Problem]:
     signs = config.signing.key_file is not None or config.signing.key_env is not None
     if signs and not (config.signing.trusted or config.signing.trusted_file):
         yield "signing.trusted", "empty: documents are signed, but nobody checks them with this file"
+    yield from _globs(config)
+    if config.scan.rate_limit is not None and config.scan.rate_limit < _LEAST_RATE:
+        limit = format_size(config.scan.rate_limit)
+        yield "scan.rate_limit", f"{limit} per second is too slow for most logs; write a unit, such as 50MiB"
     yield from _cleartext(config)
     escape = re.search("%[0-9A-Fa-f]{2}", config.store.root)
     if escape and config.store.scheme != "file":
@@ -327,6 +336,19 @@ def doubts(config: Config) -> Iterator[Problem]:
     for name, schemes in _SETTINGS_OF.items():
         if getattr(config.store, name) is not None and config.store.scheme not in schemes:
             yield f"store.{name}", f"has no effect on a {config.store.scheme}:// store"
+
+
+def _globs(config: Config) -> Iterator[Problem]:
+    """Yield the expressions that repeat one character, which are likely meant as patterns of a shell."""
+    for path, patterns in (
+        ("topics.patterns", config.topics.patterns),
+        ("topics.exclude", config.topics.exclude),
+        ("groups.include", config.groups.include),
+        ("groups.exclude", config.groups.exclude),
+    ):
+        for pattern in patterns:
+            if _REPEATED.search(_ANY_OF.sub(".", pattern)):
+                yield path, f'"{pattern}": in a regular expression * repeats the character before it; write .* instead'
 
 
 def _cleartext(config: Config) -> Iterator[Problem]:

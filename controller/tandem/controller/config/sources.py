@@ -192,7 +192,8 @@ def _walk(node: yaml.MappingNode, above: Path, name: str, found: SourceContents)
             found.problems.append(f"{place}: {dotted(path)}: given twice, first in line {seen[key_node.value]}")
             continue
         seen[key_node.value] = _line(key_node)
-        if any(not child.tag.startswith("tag:yaml.org,2002:") for child in (key_node, value_node)):
+        items = value_node.value if isinstance(value_node, yaml.SequenceNode) else ()
+        if any(not child.tag.startswith("tag:yaml.org,2002:") for child in (key_node, value_node, *items)):
             found.problems.append(
                 f"{place}: {dotted(path)}: YAML tags are not supported; quote a value that begins with !"
             )
@@ -249,6 +250,7 @@ def variable(path: Path) -> str:
 def from_environment(environ: Mapping[str, str]) -> SourceContents:
     """Read the environment variables that begin with `TANDEM_`. An empty variable counts as not set."""
     found = SourceContents()
+    names: dict[Path, str] = {}
     paths = {variable(path): path for path in keys()}
     kafka = variable((KAFKA,)) + "__"
     for name in sorted(environ):
@@ -260,7 +262,10 @@ def from_environment(environ: Mapping[str, str]) -> SourceContents:
             path = (KAFKA, re.sub(r"_+", ".", name.removeprefix(kafka).lower()))
         if path is None:
             found.problems.append(f"{name}: {_unknown_variable(name, paths)}")
+        elif text and path in names:  # a property of Kafka: one underscore and two mean the same dot
+            found.problems.append(f"{name}: {dotted(path)}: {names[path]} is set as well; keep one of the two")
         elif text:
+            names[path] = name
             _text(text, path, Origin(kind=SourceKind.ENVIRONMENT, place=name), found)
     return found
 

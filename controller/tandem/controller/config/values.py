@@ -128,6 +128,8 @@ def _positive_size(size: int) -> int:
 
 
 def _regex(pattern: str) -> str:
+    if not pattern:
+        raise ValueError("is empty and matches no name; take it out, or write [] for none")
     try:
         re.compile(pattern)
     except re.error as error:

@@ -278,11 +278,33 @@ def test_a_listen_address_is_taken_apart(tmp_path: Path) -> None:
         ("flush: {interval: 20m}\nhandover: {timeout: 30m}", "flush.interval: after a crash up to 20m"),
         ("memory: {budget: 100MiB}", "memory.budget: less than two objects"),
         ("shutdown: {grace: 1s}", "shutdown.grace: may be too short"),
+        ("scan: {rate_limit: 50}", "scan.rate_limit: 50B per second is too slow for most logs; write a unit"),
+        ("groups: {exclude: ['tmp-*']}", 'groups.exclude: "tmp-*": in a regular expression * repeats the character'),
     ],
 )
 def test_what_is_probably_not_meant_is_a_warning(tmp_path: Path, text: str, warning: str) -> None:
     """Allowed, for tests and odd places, but said."""
     assert any(line.startswith(warning) for line in load(write(tmp_path, BASE + text + "\n"), {}).warnings())
+
+
+@pytest.mark.parametrize(
+    ("pattern", "warned"),
+    [
+        ("orders-*", True),
+        (r"orders\.*", True),
+        ("o*-eu", True),
+        ("orders-.*", False),
+        (r"orders-\d*", False),
+        ("orders-[0-9]*", False),
+        ("(eu-)*orders", False),
+        ("orders-[a-z*]", False),
+    ],
+)
+def test_a_pattern_of_a_shell_is_a_warning(tmp_path: Path, pattern: str, warned: bool) -> None:
+    """As a regular expression it is valid, and means other topics: `orders-*` does not match `orders-eu`."""
+    text = BASE.replace("topics:\n", f"topics:\n  patterns: ['{pattern}']\n")
+    found = load(write(tmp_path, text), {}).warnings()
+    assert [line.partition(":")[0] for line in found] == (["topics.patterns"] if warned else [])
 
 
 @pytest.mark.parametrize(

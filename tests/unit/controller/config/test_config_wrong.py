@@ -163,6 +163,14 @@ WRONG = {
     "broken pattern": wrong(
         added("groups: {include: ['a', '(b']}"), 'a.yaml:9: groups.include: "(b" is not a regular expression'
     ),
+    "empty pattern": wrong(
+        replaced("[airports]", "[airports]\n  patterns: ['']"),
+        'a.yaml:5: topics.patterns: "" is empty and matches no name; take it out, or write [] for none',
+    ),
+    "empty pattern of groups": wrong(BASE, 'groups.include: "" is empty', flags=("groups.include=",)),
+    "item that looks like a tag": wrong(
+        replaced("[airports]", f"[!{CANARY} x]"), "a.yaml:4: topics.include: YAML tags are not supported; quote"
+    ),
     "listed and excluded": wrong(
         replaced("[airports]", "[airports]\n  exclude: ['air.*']"),
         'a.yaml:5: topics.exclude: "air.*" takes out airports, which topics.include lists; drop one',
@@ -464,6 +472,11 @@ WRONG = {
         BASE,
         'TANDEM_TOPICS__INCLUDE: topics.include: "not ok" is not a topic name',
         environ={"TANDEM_TOPICS__INCLUDE": "ok,not ok"},
+    ),
+    "two variables of one property": wrong(
+        BASE,
+        "TANDEM_KAFKA__SASL__USERNAME: kafka.sasl.username: TANDEM_KAFKA__SASL_USERNAME is set as well; keep one",
+        environ={"TANDEM_KAFKA__SASL_USERNAME": "one", "TANDEM_KAFKA__SASL__USERNAME": "two"},
     ),
     "secret file in a variable": wrong(
         BASE,
