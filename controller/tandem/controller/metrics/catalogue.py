@@ -196,7 +196,8 @@ SECTIONS: Final = (
             _gauge("damaged_generations", "Generations whose chain can't be read."),
             _gauge(
                 "vanished_keys",
-                "Keys that topics lost without a tombstone, and that only kept parts of sealed generations still have.",
+                "Keys that topics lost without a tombstone, and that only sealed generations still have; those of a "
+                "generation that is kept whole are on its owner's page alone.",
             ),
             _gauge(
                 "loss_signs",

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tandem.backup_avro.documents.outcome import JobKind, JobOutcome
-from tandem.backup_avro.selection import coverage, moments
+from tandem.backup_avro.selection import coverage, losses, moments
 from tandem.controller.decision.loss_sign_format import LossSign
 from tandem.controller.decision.observation import Role
 from tandem.controller.decision.pair_rules import is_heard, rotation_due_at
 from tandem.controller.decision.recovery_window import cut_until
-from tandem.controller.status.health import chosen, doubtful, losses_of
-from tandem.controller.status.instance_view import InstanceView, stored_view
+from tandem.controller.status.health import chosen, doubtful
+from tandem.controller.status.instance_view import InstanceView, compared_losses, stored_view
 from tandem.controller.status.overview import GenerationState, state_of
 from tandem.controller.status.pair_view import PairView, last_activity_at
 from tandem.sink.pipeline_report import PipelineReport
@@ -113,7 +113,7 @@ def collect_backup_metrics(seen: PairView, instance: str) -> BackupMetrics:
         complete_bytes=None if base is None else sum(item.bytes for item in base.objects.values()),
         tainted=0 if spoilt is None else len(spoilt.taints),
         damaged=len(seen.damaged),
-        vanished_keys=sum(loss.keys or 0 for g in seen.generations for loss in losses_of(seen, g)),
+        vanished_keys=sum(sum(losses.vanished_keys(g).values()) for g in seen.generations),
         rotation_due=None if active is None else rotation_due_at(active, seen.policy),
         handover_began=min(waiting, default=None),
         catch_up_ms=(
@@ -148,7 +148,6 @@ def collect_instance_metrics(
     peer_name = known.config.peer_instance
     peer, said = known.peers.peer(peer_name), known.peers.current_heartbeat(peer_name)
     heard_s = None if peer.heard_mono is None else known.now_mono - peer.heard_mono
-    stored = stored_view(known)
     return InstanceMetrics(
         role=known.role,
         ready=known.ready,
@@ -162,10 +161,23 @@ def collect_instance_metrics(
         reports=known.reports,
         readings=readings,
         store_read_s=None if known.store is None else known.now_mono - known.store.began_mono,
-        backup=None if known.reason is None or stored is None else backups.of(stored),
+        backup=_collect_backup(known, backups),
         missing_heads=len(known.lost_heads),
         lost_covers=len(known.uncovered),
         missing_keys=None if known.store is None else len(known.store.missing_key_ids),
         handover_ms=None if known.store is None else known.store.handover_ms,
         loss_signs=None if known.store is None else known.store.loss_signs,
     )
+
+
+def _collect_backup(known: InstanceView, backups: BackupMetricsCache) -> BackupMetrics | None:
+    """Return the picture of the chains with the lost keys that no chain records yet; None before the first decision."""
+    stored = stored_view(known)
+    if known.reason is None or stored is None:
+        return None
+    made = backups.of(stored)
+    # The chain of a generation that is kept whole does not grow when its keys were compared, so the cache can't have
+    # them. From CLEARING on the chain records them.
+    whole = {g.number for g in stored.generations if g.whole}
+    unrecorded = sum(loss.keys or 0 for number, loss in compared_losses(known) if number in whole)
+    return replace(made, vanished_keys=made.vanished_keys + unrecorded)

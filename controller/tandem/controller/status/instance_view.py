@@ -143,11 +143,12 @@ def heartbeat_of(known: InstanceView) -> Heartbeat:
         keys_missing=known.missing_keys,
         failing="; ".join(known.troubles) or None,
         loss_signs=() if known.store is None else known.store.loss_signs,
-        vanished=tuple(_vanished(known))[:_VANISHED_IN_HEARTBEAT],
+        vanished=tuple(compared_losses(known))[:_VANISHED_IN_HEARTBEAT],
     )
 
 
-def _vanished(known: InstanceView) -> Iterator[tuple[int, KeptLoss]]:
+def compared_losses(known: InstanceView) -> Iterator[tuple[int, KeptLoss]]:
+    """Yield the losses that the instance found in its own sealed generations, each with the generation's number."""
     for number, found in sorted(known.vanished.items()):
         for loss in (loss_of(key, reason) for key, reason in sorted(found.items())):
             if loss is not None:

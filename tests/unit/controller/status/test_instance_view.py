@@ -206,3 +206,29 @@ def test_metrics_show_the_backup_once_something_was_decided(here: InstanceView, 
     aged = replace(stored(store), began_mono=90.0, handover_ms=1500)
     shown = collect_instance_metrics(replace(here, store=aged, now_mono=100.0), backups, {})
     assert (shown.store_read_s, shown.handover_ms) == (10.0, 1500)
+
+
+def test_metrics_count_the_vanished_keys_of_a_copy_that_is_kept_whole(here: InstanceView, store: ObjectStore) -> None:
+    """As soon as they were compared, though no chain grew; once the clearing records them, they count once."""
+    one, two = (Backup.claim(store, topics=[TopicSpec("t")], number=number) for number in (2, 3))
+    for backup in (one, two):
+        backup.commit(records("t", 0, range(3)))
+        backup.complete()
+    one.seal()
+    backups = BackupMetricsCache("a")
+
+    def counted(**fields: object) -> int:
+        seen = collect_instance_metrics(
+            replace(here, store=stored(store), **fields),  # type: ignore[arg-type]  # fields of a view
+            backups,
+            {},
+        )
+        assert seen.backup is not None
+        return seen.backup.vanished_keys
+
+    lost = {one.key("t", 0): vanished_reason(1200, 3, (7,))}
+    assert counted() == 0
+    assert counted(vanished={2: lost}) == 1200
+    one.clearing(lost)
+    assert counted(vanished={2: lost}) == 1200
+    assert counted() == 1200
