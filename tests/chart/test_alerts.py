@@ -55,6 +55,7 @@ SCENES: dict[str, set[str]] = {
 }
 ON_A_STORE = {
     "TandemChainDamaged",
+    "TandemDutyFails",
     "TandemInstanceNotReady",
     "TandemKeyMissing",
     "TandemKeysVanished",
@@ -236,6 +237,18 @@ def test_a_key_is_taken_out_of_the_configuration(watched: Watched, quick: Path) 
     watched.page.look = lambda: replace(plain(), missing_keys=0)
     watched.seconds(6)
     ask(quick, watched.history, {"TandemKeyMissing": Moments(before=4, fires=10, after=16)})
+
+
+def test_a_duty_fails_for_lack_of_a_right(watched: Watched, quick: Path) -> None:
+    """Until the right is granted and the next try succeeds."""
+    plain = watched.page.look
+    watched.page.look = lambda: replace(plain(), failing_duties=0)
+    watched.seconds(5)
+    watched.page.look = lambda: replace(plain(), failing_duties=1)
+    watched.seconds(6)
+    watched.page.look = lambda: replace(plain(), failing_duties=0)
+    watched.seconds(6)
+    ask(quick, watched.history, {"TandemDutyFails": Moments(before=4, fires=10, after=16)})
 
 
 def test_an_instance_waits_at_its_start(watched: Watched, quick: Path) -> None:

@@ -111,6 +111,10 @@ SECTIONS: Final = (
             _gauge(
                 "coordination_failing", "Whether messages can't be published, or the coordination topic was never read."
             ),
+            _gauge(
+                "failing_duties",
+                "Duties, such as clearing a generation, that failed three times in a row or do not come to an end.",
+            ),
             _counter("retries", "What was tried again, by whom it was asked of: store, brokers or kms.", "target"),
             _counter(
                 "skipped_offsets",

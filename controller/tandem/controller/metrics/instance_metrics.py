@@ -72,6 +72,7 @@ class InstanceMetrics:
     store_failing: bool | None = None
     brokers_failing: bool | None = None
     coordination_failing: bool | None = None
+    failing_duties: int | None = None
     reports: Sequence[PipelineReport] = ()
     readings: Mapping[int, Sequence[PartitionReading]] = field(default_factory=dict)
     store_read_s: float | None = None
@@ -158,6 +159,7 @@ def collect_instance_metrics(
         store_failing=known.store_trouble is not None,
         brokers_failing=known.brokers_trouble is not None,
         coordination_failing=known.coordination_failing,
+        failing_duties=len(known.failing),
         reports=known.reports,
         readings=readings,
         store_read_s=None if known.store is None else known.now_mono - known.store.began_mono,

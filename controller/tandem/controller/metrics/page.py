@@ -194,6 +194,7 @@ def samples(seen: InstanceMetrics, *, detail: MetricDetail, now: float) -> Itera
         "store_failing": seen.store_failing,
         "brokers_failing": seen.brokers_failing,
         "coordination_failing": seen.coordination_failing,
+        "failing_duties": seen.failing_duties,
     }
     yield from ((name, (), float(so)) for name, so in troubles.items() if so is not None)
     if seen.peer_heard_s is not None:

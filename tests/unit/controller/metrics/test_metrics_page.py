@@ -140,6 +140,13 @@ def test_what_is_not_known_is_left_out() -> None:
     assert heard["tandem_store_read_timestamp_seconds",] == NOW - 2
 
 
+def test_failing_duties_are_counted() -> None:
+    """Zero too, so that an alert ends; nothing before the parts are up."""
+    assert values(page_of(InstanceMetrics(failing_duties=0)))["tandem_failing_duties",] == 0
+    assert values(page_of(InstanceMetrics(failing_duties=2)))["tandem_failing_duties",] == 2
+    assert ("tandem_failing_duties",) not in values(page_of())
+
+
 # --- reading and writing ----------------------------------------------------------------------------------------------
 
 
@@ -456,6 +463,7 @@ def test_every_gauge_of_the_catalogue_can_be_shown(store: ObjectStore) -> None:
             store_failing=False,
             brokers_failing=False,
             coordination_failing=False,
+            failing_duties=0,
             missing_heads=0,
             lost_covers=0,
             missing_keys=0,

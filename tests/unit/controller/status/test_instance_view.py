@@ -232,3 +232,12 @@ def test_metrics_count_the_vanished_keys_of_a_copy_that_is_kept_whole(here: Inst
     one.clearing(lost)
     assert counted(vanished={2: lost}) == 1200
     assert counted() == 1200
+
+
+def test_metrics_count_the_duties_that_fail(here: InstanceView) -> None:
+    """Those of the task board alone: a missing right on a topic shows in the partitions that are not read."""
+    backups = BackupMetricsCache("a")
+    denied = GuardedTopics(topics=(), denied=(DeniedTopic(name="t", why="grant it"),))
+    failing = replace(here, failing=("Clear of generation 1 fails", "Seal of generation 2 fails"), topics=denied)
+    assert collect_instance_metrics(here, backups, {}).failing_duties == 0
+    assert collect_instance_metrics(failing, backups, {}).failing_duties == 2
