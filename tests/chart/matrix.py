@@ -84,6 +84,11 @@ FULL: dict[str, Any] = {
     ],
 }
 
+NOT_BESIDE_KAFKA = {
+    "topologyKey": "kubernetes.io/hostname",
+    "labelSelector": {"matchLabels": {"app.kubernetes.io/name": "kafka"}},
+}
+
 OPERATOR: dict[str, Any] = single(
     spark={
         "mode": "operator",
@@ -94,7 +99,12 @@ OPERATOR: dict[str, Any] = single(
     serviceAccount={"annotations": {"iam.gke.io/gcp-service-account": "backup@acme.iam.gserviceaccount.com"}},
     files={"kafka-ca": {"configMap": "ca-bundle"}},
     podAnnotations={"sidecar.istio.io/inject": "false"},
-    affinity={"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}},
+    affinity={
+        "nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []},
+        "podAntiAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 50, "podAffinityTerm": NOT_BESIDE_KAFKA}]
+        },
+    },
     restore={"enabled": True, "id": "may", "args": ["--suffix", ".restored", "--yes"]},
     networkPolicy={"enabled": True},
 )
@@ -128,6 +138,10 @@ MATRIX: dict[str, dict[str, Any]] = {
     "aks": AKS,
     "aks-operator": merged(AKS, {"defaults": {"spark": {"mode": "operator"}}}),
     "hard-anti-affinity": single(antiAffinity="hard", priorityClassName="high"),
+    "own-anti-affinity": single(
+        antiAffinity="hard",
+        affinity={"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [NOT_BESIDE_KAFKA]}},
+    ),
     "no-anti-affinity": single(antiAffinity="none", podDisruptionBudget={"enabled": False}),
     "no-spreading": single(topologySpreadConstraints=[]),
     "own-spreading": single(

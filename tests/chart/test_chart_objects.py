@@ -208,6 +208,19 @@ def test_what_a_pair_says_wins_over_the_defaults() -> None:
     assert [each["metadata"]["name"] for each in of_kind(documents, "PodDisruptionBudget")] == ["acme-tandem-two"]
 
 
+@pytest.mark.parametrize(
+    ("name", "when", "own"), [("operator", "preferred", "weight"), ("own-anti-affinity", "required", "labelSelector")]
+)
+def test_terms_of_the_values_stand_beside_the_charts_own(name: str, when: str, own: str) -> None:
+    """The two instances keep apart from each other, and from what the values name."""
+    pod = one(render(MATRIX[name]), "StatefulSet")["spec"]["template"]["spec"]
+    key = f"{when}DuringSchedulingIgnoredDuringExecution"
+    first, *others = pod["affinity"]["podAntiAffinity"][key]
+    assert own in first
+    assert "acme-tandem-orders" in str(first)
+    assert others == MATRIX[name]["pairs"][0]["affinity"]["podAntiAffinity"][key]
+
+
 def test_large_numbers_stay_whole() -> None:
     """Helm keeps numbers as floats; none of them may get an exponent on its way."""
     (config_map,) = [c for c in of_kind(render(FULL), "ConfigMap") if c["metadata"]["name"].endswith("orders")]
