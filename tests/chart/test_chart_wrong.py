@@ -108,6 +108,18 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"pairs": [pair("one", serviceAccount={"name": "x"}), pair("two", serviceAccount={"name": "x"})]},
         "pairs[1] (two): serviceAccount.name: pairs[0] (one) makes x already",
     ),
+    "an account of Spark that another pair makes": (
+        {"defaults": {"spark": {"mode": "operator"}}, "pairs": [pair(), pair("orders-spark")]},
+        "pairs[1] (orders-spark): serviceAccount.name: pairs[0] (orders) makes acme-tandem-orders-spark already",
+    ),
+    "an account that another pair makes for Spark": (
+        {"defaults": {"spark": {"mode": "operator"}}, "pairs": [pair("orders-spark"), pair()]},
+        "pairs[1] (orders): spark.serviceAccount.name: pairs[0] (orders-spark) makes acme-tandem-orders-spark already",
+    ),
+    "the dashboard's name": (
+        {"pairs": [pair(), pair("dashboard")], "metrics": {"dashboard": {"enabled": True}}},
+        "pairs[1] (dashboard): name: metrics.dashboard has it already",
+    ),
     "no image": ({**single(), "image": {"repository": ""}}, "image.repository: required; where you have pushed"),
     "a digest that is none": ({**single(), "image": {"digest": "latest"}}, "at '/image/digest'"),
     "a port that is none": (single(networkPolicy={"kafkaPorts": [99999]}), "at '/pairs/0/networkPolicy/kafkaPorts/0'"),

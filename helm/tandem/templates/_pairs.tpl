@@ -8,6 +8,9 @@ pair's own values over them) and config (the whole configuration file). Template
 {{- define "tandem.pairs" -}}
 {{- $root := . -}}
 {{- $seen := dict -}}
+{{- if .Values.metrics.dashboard.enabled -}}
+{{- $_ := set $seen (printf "%s-dashboard" (include "tandem.release" .)) "metrics.dashboard" -}}
+{{- end -}}
 {{- $accounts := dict -}}
 {{- $pairs := list -}}
 {{- range $number, $own := .Values.pairs -}}
@@ -21,11 +24,19 @@ pair's own values over them) and config (the whole configuration file). Template
 {{- fail (printf "%s: name: %s has it already; names must differ" $place (get $seen $pair.fullname)) -}}
 {{- end -}}
 {{- $_ := set $seen $pair.fullname $place -}}
-{{- $account := include "tandem.serviceAccountName" $pair -}}
-{{- if and $settings.serviceAccount.create (hasKey $accounts $account) -}}
-{{- fail (printf "%s: serviceAccount.name: %s makes %s already; set serviceAccount.create: false here, or another name" $place (get $accounts $account) $account) -}}
+{{- $made := dict -}}
+{{- if $settings.serviceAccount.create -}}
+{{- $_ := set $made "serviceAccount" (include "tandem.serviceAccountName" $pair) -}}
+{{- end -}}
+{{- if and (eq $settings.spark.mode "operator") $settings.spark.serviceAccount.create -}}
+{{- $_ := set $made "spark.serviceAccount" (include "tandem.sparkServiceAccountName" $pair) -}}
+{{- end -}}
+{{- range $key, $account := $made -}}
+{{- if hasKey $accounts $account -}}
+{{- fail (printf "%s: %s.name: %s makes %s already; set %s.create: false here, or another name" $place $key (get $accounts $account) $account $key) -}}
 {{- end -}}
 {{- $_ := set $accounts $account $place -}}
+{{- end -}}
 {{- include "tandem.checked" $pair -}}
 {{- $config := deepCopy $settings.config -}}
 {{- $set := dict "pair" $own.name "instance" "from-hostname" "http" (dict "listen" ":8080") -}}
