@@ -30,8 +30,14 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="live write: own records of a transaction count as those of others",
         file=_WRITE,
-        old="written_since([*self.own, *ranges], until",
-        new="written_since(self.own, until",
+        old="            self.own += ranges\n",
+        new="",
+    ),
+    Mistake(
+        name="live write: own records that were aborted count as those of others",
+        file=_WRITE,
+        old="            transaction.abandon()\n            records = rest\n",
+        new="            transaction.abandon()\n            del self.own[-len(ranges) :]\n            records = rest\n",
     ),
     Mistake(
         name="live write: an aborted record counts as a write",

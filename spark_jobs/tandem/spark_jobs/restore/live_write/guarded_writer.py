@@ -72,7 +72,7 @@ class GuardedWriter(Generic[Key]):
     """Writes the records of one partition. `note` is told the offsets of each transaction before it is committed.
 
     `own` are the offsets that earlier attempts of the same run have noted, ascending; what they committed counts as
-    written.
+    written. Those of this run's transactions are added, also of the aborted ones.
     """
 
     log: WatchedLog[Key]
@@ -96,13 +96,14 @@ class GuardedWriter(Generic[Key]):
         while records:
             transaction = self.begin()
             ranges = transaction.send([one.body for one in records])
-            meanwhile = self.log.written_since([*self.own, *ranges], until=max(last for _, last in ranges) + 1)
+            # Aborted or not: a record that is aborted looks like any other below an older transaction that is open.
+            self.own += ranges
+            meanwhile = self.log.written_since(self.own, until=max(last for _, last in ranges) + 1)
             rest = self._without(meanwhile, records)
             if len(rest) == len(records):
                 if self.note is not None:
                     self.note(ranges)
                 transaction.commit()
-                self.own += ranges
                 self.written += len(records)
                 return
             transaction.abandon()

@@ -202,15 +202,18 @@ def newest(broker: Broker, end: int | None = None) -> dict[bytes, int]:
     return {one.key: at for at, one in enumerate(broker.log[:end]) if one.status == "committed"}
 
 
-def attempts(rewind: Rewind, former: dict[bytes, bytes], chance: random.Random) -> None:
-    """Attempts that are killed at any step, then one that is not."""
+def attempts(rewind: Rewind, former: dict[bytes, bytes], chance: random.Random) -> int:
+    """Attempts that are killed at any step, then one that is not; returns how many were killed."""
+    killed = 0
     for _ in range(chance.randrange(3)):
         try:
             rewind.attempt(former, [chance.choice(["sent", "noted", "committed"])])
         except KilledError:
+            killed += 1
             continue
-        return
+        return killed
     rewind.attempt(former, [])
+    return killed
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -239,7 +242,7 @@ def test_what_differs_comes_back_and_what_others_write_stands(seed: int, monkeyp
     rewind = Rewind(broker, moment, head, choice)
     broker.busy = chance.random() < 0.7
     wanted = {one.key for one in rewind.planned(former)}
-    attempts(rewind, former, chance)
+    killed = attempts(rewind, former, chance)
     broker.busy = False
     held_back = broker.stable_end() < len(broker.log)
     for one in broker.log:
@@ -257,7 +260,7 @@ def test_what_differs_comes_back_and_what_others_write_stands(seed: int, monkeyp
             assert hash_key(key) not in wanted - rewind.left_alone
     ours = written_by_rewind(broker, head)
     assert {hash_key(key) for key in ours} | rewind.left_alone == wanted
-    if not held_back:  # else an attempt can't know what the one before has committed
+    if not (killed and held_back):  # else an attempt can't know what the one before has committed, or only sent
         assert rewind.written == len(ours)
         assert not {hash_key(key) for key in ours} & rewind.left_alone
     # The same command again finds nothing but what was left alone or written by others since.
@@ -270,6 +273,29 @@ def test_what_differs_comes_back_and_what_others_write_stands(seed: int, monkeyp
     final = broker.state()
     for key, at in ends.items():
         assert final.get(key) == (before if broker.log[at].by == "rewind" else after).get(key), (key, broker.log[at])
+
+
+def test_own_aborted_records_are_not_others_writes_below_an_open_transaction() -> None:
+    """Another producer's transaction hides that they were aborted: only the key that it collides with is left alone."""
+    broker = Broker(random.Random(0))
+    broker.append(b"other", b"theirs", by="others", status="open")
+    collides = [b"key-0"]
+
+    def begin() -> Transaction:
+        for one in broker.log:
+            if one.by == "rewind" and one.status == "open":
+                one.status = "aborted"
+        if collides:
+            broker.append(collides.pop(), b"theirs", by="others")
+        return Transaction(broker, [])
+
+    writer = GuardedWriter(log=Log(broker, 0), begin=begin)
+    keys = [b"key-%d" % number for number in range(5)]
+    writer.write(
+        PlannedRecord(hash_key(key), encode(Record(topic="orders", partition=0, offset=0, key=key))) for key in keys
+    )
+    assert (writer.left_alone, writer.written) == ({hash_key(b"key-0")}, 4)
+    assert written_by_rewind(broker, 0) == set(keys[1:])
 
 
 def written_by_rewind(broker: Broker, head: int) -> set[bytes]:
