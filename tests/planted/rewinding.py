@@ -12,8 +12,8 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="rewind: a key written meanwhile is overwritten",
         file=_WRITE,
-        old="            rest = self._without(meanwhile, records)\n",
-        new="            rest = records\n",
+        old="        rest = self._without(meanwhile, records)\n",
+        new="        rest = records\n",
     ),
     Mistake(
         name="rewind: a created key is not removed",
@@ -30,14 +30,15 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="live write: own records of a transaction count as those of others",
         file=_WRITE,
-        old="            self.own += ranges\n",
+        old="        self.own += ranges\n",
         new="",
     ),
     Mistake(
         name="live write: own records that were aborted count as those of others",
         file=_WRITE,
-        old="            transaction.abandon()\n            records = rest\n",
-        new="            transaction.abandon()\n            del self.own[-len(ranges) :]\n            records = rest\n",
+        old="            transaction.commit()\n            self.written += len(records)\n",
+        new="            transaction.commit()\n            self.written += len(records)\n"
+        "        else:\n            del self.own[-len(ranges) :]\n",
     ),
     Mistake(
         name="live write: an aborted record counts as a write",
@@ -48,8 +49,8 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="rewind: offsets are noted when they are committed already",
         file=_WRITE,
-        old="                    self.note(ranges)\n                transaction.commit()\n",
-        new="                    pass\n                transaction.commit()\n                self.note(ranges)\n",
+        old="                self.note(ranges)\n            transaction.commit()\n",
+        new="                pass\n            transaction.commit()\n            self.note(ranges)\n",
     ),
     Mistake(
         name="rewind: what was written back already counts as a difference",

@@ -13,10 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, Generic, Protocol, TypeVar
 
+from tandem.backup_avro.errors import TandemError
 from tandem.spark_jobs.restore.live_write.offset_ranges import OffsetRange
+from tandem.spark_jobs.restore.progress.batch_producer import FencedError
 
 #: Most records and most bytes (uncompressed) of one transaction: it is sent again if keys collide.
 MOST_RECORDS: Final = 5_000
@@ -95,19 +98,35 @@ class GuardedWriter(Generic[Key]):
         records = self._without(meanwhile, [one for one in records if one.key not in done])
         while records:
             transaction = self.begin()
-            ranges = transaction.send([one.body for one in records])
-            # Aborted or not: a record that is aborted looks like any other below an older transaction that is open.
-            self.own += ranges
-            meanwhile = self.log.written_since(self.own, until=max(last for _, last in ranges) + 1)
-            rest = self._without(meanwhile, records)
+            try:
+                rest = self._commit_unless_written(transaction, records)
+            except FencedError:
+                raise  # an abort would fence the producer that has taken over
+            except BaseException:
+                # Left open, it would hold back all readers of committed records until it times out.
+                with suppress(TandemError):
+                    transaction.abandon()
+                raise
             if len(rest) == len(records):
-                if self.note is not None:
-                    self.note(ranges)
-                transaction.commit()
-                self.written += len(records)
                 return
             transaction.abandon()
             records = rest
+
+    def _commit_unless_written(
+        self, transaction: OpenTransaction, records: list[PlannedRecord[Key]]
+    ) -> list[PlannedRecord[Key]]:
+        """Send the records; commit if others wrote none of their keys before. Return those of the other keys."""
+        ranges = transaction.send([one.body for one in records])
+        # Aborted or not: a record that is aborted looks like any other below an older transaction that is open.
+        self.own += ranges
+        meanwhile = self.log.written_since(self.own, until=max(last for _, last in ranges) + 1)
+        rest = self._without(meanwhile, records)
+        if len(rest) == len(records):
+            if self.note is not None:
+                self.note(ranges)
+            transaction.commit()
+            self.written += len(records)
+        return rest
 
     def _without(self, meanwhile: AbstractSet[Key], records: list[PlannedRecord[Key]]) -> list[PlannedRecord[Key]]:
         self.left_alone |= {one.key for one in records if one.key in meanwhile}

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tandem.backup_avro.record.current import Record, encode
+from tandem.sink.kafka.errors.cluster_errors import ClusterUnreachableError
 from tandem.spark_jobs.restore.live_write import live_transactions
+from tandem.spark_jobs.restore.live_write.guarded_writer import GuardedWriter, PlannedRecord
 from tandem.spark_jobs.restore.live_write.live_transactions import LiveTransactions
-from tandem.spark_jobs.restore.progress.batch_producer import ProduceError
+from tandem.spark_jobs.restore.progress.batch_producer import FencedError, ProduceError, RejectedError
 
 BODIES = [encode(Record(topic="t", partition=3, offset=at, key=b"k%d" % at, value=b"v")) for at in (7, 9)]
 
@@ -85,6 +88,59 @@ def test_an_abandoned_transaction_is_aborted_at_once(calls: list[str]) -> None:
     live = transactions()
     live.begin().abandon()
     assert calls == ["new id", "fence", "begin", "discard", "new id", "fence"]
+
+
+class NoOthers:
+    """A log into which nobody else writes."""
+
+    def written_since(self, own: Any, *, until: int | None = None) -> set[int]:
+        """Nothing."""
+        return set()
+
+    def committed_at(self, own: Any) -> set[int]:
+        """Nothing."""
+        return set()
+
+
+@pytest.mark.parametrize("error", [RejectedError("too large", code="TDM-R047"), KeyboardInterrupt()])
+def test_a_failed_transaction_is_aborted_at_once(
+    error: BaseException, calls: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The topic is live: its readers would wait until the transaction times out."""
+    live = transactions()
+    monkeypatch.setattr(Producer, "commit", raising(error))
+    with pytest.raises(type(error)):
+        GuardedWriter(log=NoOthers(), begin=live.begin).write([PlannedRecord(7, BODIES[0])])
+    assert calls == ["new id", "fence", "begin", "append 1 1", "discard", "new id", "fence"]
+
+
+def test_the_error_is_that_of_the_transaction(monkeypatch: pytest.MonkeyPatch, calls: list[str]) -> None:
+    """Also if the broker does not answer the abort either."""
+    live = transactions()
+    live.fence()
+    monkeypatch.setattr(Producer, "append", raising(RejectedError("too large", code="TDM-R047")))
+    monkeypatch.setattr(Producer, "init_transactions", raising(ClusterUnreachableError("gone", code="TDM-R001")))
+    with pytest.raises(RejectedError):
+        GuardedWriter(log=NoOthers(), begin=live.begin).write([PlannedRecord(7, BODIES[0])])
+    assert calls[-1] == "discard"
+
+
+def test_a_fenced_producer_aborts_nothing(calls: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would fence the one that has taken over."""
+    live = transactions()
+    monkeypatch.setattr(Producer, "append", raising(FencedError("another", code="TDM-R044")))
+    with pytest.raises(FencedError):
+        GuardedWriter(log=NoOthers(), begin=live.begin).write([PlannedRecord(7, BODIES[0])])
+    assert calls == ["new id", "fence", "begin"]
+
+
+def raising(error: BaseException) -> Callable[..., None]:
+    """A method that fails."""
+
+    def fail(*_: object) -> None:
+        raise error
+
+    return fail
 
 
 def test_batches_keep_to_the_topics_limit(calls: list[str]) -> None:
