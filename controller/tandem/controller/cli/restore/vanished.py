@@ -91,8 +91,8 @@ def vanished(
     only if no other producer wrote one of its keys before it. The copy that was kept stays until `tandem release`. A
     run that was interrupted is repeated.
 
-    Exit code 5 if it is refused: no copy is kept for the topic's keys, no copy proves the loss any longer, the topic
-    was recreated, or there is no terminal and no --yes.
+    Exit code 0 also if keys were left alone, 5 if it is refused: no copy is kept for the topic's keys, no copy proves
+    the loss any longer, the topic was recreated, or there is no terminal and no --yes.
     """
     from tandem.controller.status.outside_view import (  # noqa: PLC0415 - S3 is slow to import
         read_chains,
@@ -206,8 +206,21 @@ def _show(found: VanishedKeysDocument, form: OutputFormat, *, wide: bool) -> Non
         left=frozenset({"sample"}),
         extra=("missing in", "kept in", "newer"),
     ).table(wide=wide)
-    said = "the keys are back; the kept copies stay until `tandem release`" if found.executed else "nothing was written"
-    output.show(kind="VanishedKeys", body=found, output=form, tables=[table, said], wide=wide)
+    output.show(kind="VanishedKeys", body=found, output=form, tables=[table, _outcome(found)], wide=wide)
+
+
+def _outcome(found: VanishedKeysDocument) -> str:
+    if not found.executed:
+        return "nothing was written"
+    restorable = sum(row.restorable for row in found.partitions)
+    left = restorable - sum(row.written for row in found.partitions)
+    if not left:
+        return "the keys are back; the kept copies stay until `tandem release`"
+    return (
+        f"{restorable - left:,} of {restorable:,} keys are back; {left:,} were left alone: others wrote them meanwhile, "
+        "though a transaction that was open may have been aborted. Run it again before `tandem release`, until which "
+        "the kept copies stay"
+    )
 
 
 def _figures(rows: Sequence[VanishedPartition]) -> tuple[object, ...]:
