@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -21,6 +21,7 @@ from tandem.sink.store.encrypted_objects import require_keys
 from tandem.spark_jobs.reading.object_reader import StoreAddress, require_pair
 from tandem.spark_jobs.reading.task_objects import with_used_parts_only
 from tandem.spark_jobs.reading.wanted_state import FoundState, StateRequest
+from tandem.spark_jobs.restore.live_write.live_transactions import BATCH_SETTINGS
 from tandem.spark_jobs.rewind.key_changes import EVERY_KEY, KeyChoice
 from tandem.spark_jobs.rewind.rewind_partition import RewindTask, plan_partition
 from tandem.spark_jobs.rewind.rewind_plan import PartitionRewind, RewindPlan, RewindReport, WrittenPartition
@@ -39,7 +40,6 @@ Tell = Callable[[int, int], None]
 """Called with the partitions that are done and their number."""
 
 _POLICY: Final = "cleanup.policy"
-_MAX_MESSAGE_BYTES: Final = "max.message.bytes"
 _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
 
@@ -66,11 +66,14 @@ class RewindRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedRewind:
-    """A plan, and the tasks that carry it out: they compare up to the same ends as the plan did."""
+    """A plan, and the tasks that carry it out: they compare up to the same ends as the plan did.
+
+    `config` has the topic's effective `BATCH_SETTINGS`.
+    """
 
     plan: RewindPlan
     tasks: tuple[RewindTask, ...]
-    max_message_bytes: int = field(default=1_048_588)
+    config: Mapping[str, str]
 
 
 @contextmanager
@@ -126,7 +129,7 @@ def planned_rewind(spark: SparkSession, request: RewindRequest, *, tell: Tell | 
         yield PlannedRewind(
             plan=plan,
             tasks=tuple(replace(task, head=heads[task.key.partition]) for task in tasks),
-            max_message_bytes=int(config[_MAX_MESSAGE_BYTES]),
+            config=config,
         )
 
 
@@ -145,7 +148,7 @@ def write_back(
             log_start=starts[task.key.partition],
             pair=plan.pair,
             rewind=record.id,
-            max_message_bytes=planned.max_message_bytes,
+            config=planned.config,
         )
         for task in planned.tasks
         if task.key.partition in starts
@@ -172,7 +175,10 @@ def _selected(reader: ChainReader, topic: str, state_request: StateRequest) -> t
 
 
 def _live_topic(request: RewindRequest) -> tuple[TopicInfo, Mapping[str, str]]:
-    """Return the live topic and its effective policy and limit. Raises RefusedError if it is not compacted."""
+    """Return the live topic, and its effective policy and `BATCH_SETTINGS`.
+
+    Raises RefusedError if it is not compacted.
+    """
     with ClusterAdmin(request.cluster.props) as admin:
         infos = admin.topics([request.topic])
         if not infos:
@@ -181,7 +187,7 @@ def _live_topic(request: RewindRequest) -> tuple[TopicInfo, Mapping[str, str]]:
                 code="TDM-R140",
                 remedy="`tandem restore` brings back a topic that was deleted",
             )
-        config = admin.config([request.topic], defaults=(_POLICY, _MAX_MESSAGE_BYTES))[request.topic]
+        config = admin.config([request.topic], defaults=(_POLICY, *BATCH_SETTINGS))[request.topic]
     if "compact" not in config[_POLICY]:
         raise RefusedError(
             f"{request.topic} has cleanup.policy={config[_POLICY]}: its records are a sequence, not the values of keys",

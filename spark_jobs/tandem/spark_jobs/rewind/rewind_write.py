@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 
+from tandem.backup_avro.chain.entries import codecs_of
 from tandem.backup_avro.errors import RefusedError
 from tandem.backup_avro.record.current import Record, TimestampType, encode
 from tandem.sink.transcode.transcoder_result import Segment
@@ -25,14 +26,14 @@ from tandem.spark_jobs.rewind.rewind_record import WrittenOffsets
 class WriteTask:
     """Write back the changes of `compared`, whose head is set. `log_start` is that of the plan.
 
-    `max_message_bytes` is the topic's limit of a batch. `rewind` is the id under which offsets are noted.
+    `config` has the topic's effective `BATCH_SETTINGS`. `rewind` is the id under which offsets are noted.
     """
 
     compared: RewindTask
     log_start: int
     pair: str
     rewind: str
-    max_message_bytes: int
+    config: Mapping[str, str]
 
     @property
     def transactional_id(self) -> str:
@@ -55,7 +56,8 @@ def write_partition(task: WriteTask) -> WrittenPartition:
         props=compared.cluster.props,
         transactional_id=task.transactional_id,
         place=compared.place,
-        max_message_bytes=task.max_message_bytes,
+        config=task.config,
+        codecs=codecs_of(piece.part for piece in compared.slices),
     )
     with closing(transactions):
         transactions.fence()

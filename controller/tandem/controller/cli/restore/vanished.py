@@ -28,7 +28,6 @@ _SAMPLE: Final = 5
 _POLICY: Final = "cleanup.policy"
 _RETENTION: Final = ("retention.ms", "retention.bytes")
 _UNLIMITED: Final = "-1"
-_MAX_MESSAGE_BYTES: Final = "max.message.bytes"
 _HASH_DIGITS: Final = 12
 
 
@@ -112,7 +111,7 @@ def vanished(
     with closing(store_for_looking(settings)) as store, ClusterAdmin(dict(settings.kafka.reveal())) as admin:
         generations = read_chains(require_known_heads(settings, store)).generations
         partitions = kept_partitions(generations, topics, generation)
-        limits = _require_same_topics(admin, partitions)
+        configs = _require_same_topics(admin, partitions)
         backs: list[WriteBack] = []
         planned: list[VanishedPartition] = []
         for one in mark_cuts(partitions, generations, dict(settings.kafka.reveal())):
@@ -130,7 +129,7 @@ def vanished(
                     cluster=ClusterAddress(
                         props=dict(settings.kafka.reveal()), batch_limit=settings.memory.largest_batch
                     ),
-                    max_message_bytes=limits[one.topic],
+                    config=configs[one.topic],
                 )
             )
             planned.append(_partition(backs[-1], show_keys=show_keys))
@@ -146,12 +145,16 @@ def vanished(
     _show(VanishedKeysDocument(pair=settings.pair, executed=not dry_run, partitions=planned), output_, wide=wide)
 
 
-def _require_same_topics(admin: ClusterAdmin, partitions: Sequence[KeptPartition]) -> dict[str, int]:
-    """Return the limit of a batch (bytes) of each topic.
+def _require_same_topics(admin: ClusterAdmin, partitions: Sequence[KeptPartition]) -> dict[str, dict[str, str]]:
+    """Return the settings of each topic, among them `BATCH_SETTINGS`.
 
     Raises RefusedError if a topic is not there, or is another one than lost the keys: offsets mean nothing then. Also
     if its policy deletes records by age or size: those that are written back are as old as they were.
     """
+    from tandem.spark_jobs.restore.live_write.live_transactions import (  # noqa: PLC0415 - Kafka is slow to import
+        BATCH_SETTINGS,
+    )
+
     names = sorted({one.topic for one in partitions})
     there = {info.name: info.topic_id for info in admin.topics(names, denied={})}
     for one in partitions:
@@ -163,7 +166,7 @@ def _require_same_topics(admin: ClusterAdmin, partitions: Sequence[KeptPartition
                 remedy=f"`tandem restore {one.topic} --generation {one.kept.number} --no-merge --suffix .restored` "
                 "restores the copy beside it",
             )
-    configs = admin.config(names, defaults=(_POLICY, *_RETENTION, _MAX_MESSAGE_BYTES))
+    configs = admin.config(names, defaults=(_POLICY, *_RETENTION, *BATCH_SETTINGS))
     for name, config in configs.items():
         if "delete" in config[_POLICY] and any(config[limit] != _UNLIMITED for limit in _RETENTION):
             raise RefusedError(
@@ -172,7 +175,7 @@ def _require_same_topics(admin: ClusterAdmin, partitions: Sequence[KeptPartition
                 code="TDM-R133",
                 remedy="set cleanup.policy=compact, then run it again",
             )
-    return {name: int(config[_MAX_MESSAGE_BYTES]) for name, config in configs.items()}
+    return configs
 
 
 def _partition(back: WriteBack, *, show_keys: bool) -> VanishedPartition:
@@ -213,11 +216,12 @@ def _outcome(found: VanishedKeysDocument) -> str:
     if not found.executed:
         return "nothing was written"
     restorable = sum(row.restorable for row in found.partitions)
-    left = restorable - sum(row.written for row in found.partitions)
+    written = sum(row.written for row in found.partitions)
+    left = restorable - written
     if not left:
         return "the keys are back; the kept copies stay until `tandem release`"
     return (
-        f"{restorable - left:,} of {restorable:,} keys are back; {left:,} were left alone: others wrote them meanwhile, "
+        f"{written:,} of {restorable:,} keys are back; {left:,} were left alone: others wrote them meanwhile, "
         "though a transaction that was open may have been aborted. Run it again before `tandem release`, until which "
         "the kept copies stay"
     )

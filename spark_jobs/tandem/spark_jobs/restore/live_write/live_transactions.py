@@ -8,12 +8,15 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tandem.sink.kafka.auth.client_config import Value
-from tandem.sink.transcode.batch import Compression
 from tandem.sink.transcode.implementation_choice import best_bodies
 from tandem.spark_jobs.restore.live_write.guarded_writer import OpenTransaction
 from tandem.spark_jobs.restore.live_write.offset_ranges import OffsetRange
+from tandem.spark_jobs.restore.plan.target_codec import choose_codec
 from tandem.spark_jobs.restore.progress.batch_producer import BatchProducer, ProduceError
 
+_MAX_MESSAGE_BYTES: Final = "max.message.bytes"
+#: The topic's settings that `LiveTransactions` keeps to.
+BATCH_SETTINGS: Final = (_MAX_MESSAGE_BYTES, "compression.type")
 _BATCH_RECORDS: Final = 20_000
 _BATCH_BYTES: Final = 900_000
 _ANSWER_S: Final = 60.0
@@ -23,13 +26,15 @@ _ANSWER_S: Final = 60.0
 class LiveTransactions:
     """Opens transactions; one that is abandoned is aborted by a new producer, which fences the one before.
 
-    `max_message_bytes` is the topic's limit of a batch.
+    `config` has the effective `BATCH_SETTINGS` of the topic, `codecs` the compression codecs that its batches had (bits
+    as in `Part.codecs`): a value that came compressed may be larger than the topic's limit without.
     """
 
     props: Mapping[str, Value]
     transactional_id: str
     place: tuple[str, int]
-    max_message_bytes: int
+    config: Mapping[str, str]
+    codecs: int
     _producer: BatchProducer | None = field(default=None, init=False)
 
     def fence(self) -> BatchProducer:
@@ -80,9 +85,9 @@ class _LiveTransaction:
         batches = best_bodies().build_batches(
             b"".join(bodies),
             len(bodies),
-            max_batch_bytes=min(_BATCH_BYTES, self._of.max_message_bytes * 9 // 10),
+            max_batch_bytes=min(_BATCH_BYTES, int(self._of.config[_MAX_MESSAGE_BYTES]) * 9 // 10),
             max_batch_records=_BATCH_RECORDS,
-            compression=Compression.NONE,
+            compression=choose_codec(self._of.config, self._of.codecs, None),
         )
         ranges = []
         for sent in [self._producer.append(topic, partition, one.data, one.records) for one in batches]:

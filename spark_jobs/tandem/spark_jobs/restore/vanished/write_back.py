@@ -9,12 +9,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 
+from tandem.backup_avro.chain.entries import codecs_of
 from tandem.backup_avro.chain.generation import Generation
 from tandem.sink.kafka.auth.client_config import Value
 from tandem.sink.kafka.events import TopicPartition
 from tandem.sink.kafka.fetch.fetcher import RawFetcher
 from tandem.sink.transcode.implementation_choice import best_bodies
 from tandem.sink.transcode.transcoder_result import Segment
+from tandem.sink.write.vanished_keys_check import parts_of
 from tandem.spark_jobs.reading.live_log import LiveLog, open_live_log
 from tandem.spark_jobs.restore.live_write.guarded_writer import GuardedWriter, PlannedRecord
 from tandem.spark_jobs.restore.live_write.live_transactions import LiveTransactions
@@ -41,12 +43,12 @@ def mark_cuts(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteBack:
-    """Brings the keys of one partition back. `max_message_bytes` is the topic's limit of a batch."""
+    """Brings the keys of one partition back. `config` has the topic's effective `BATCH_SETTINGS`."""
 
     lost: LostKeys
     pair: str
     cluster: ClusterAddress
-    max_message_bytes: int
+    config: Mapping[str, str]
 
     def compare(self) -> None:
         """Read the live log's committed records: keys that have a newer one are left as they are.
@@ -62,12 +64,13 @@ class WriteBack:
 
         Raises as `compare`, and the errors of a producer.
         """
-        topic_id, number = self.lost.partition.key
+        key = self.lost.partition.key
         transactions = LiveTransactions(
             props=self.cluster.props,
-            transactional_id=f"{TRANSACTIONAL_ID_PREFIX}vanished-{self.pair}-{topic_id}-{number}",
-            place=(self.lost.partition.topic, number),
-            max_message_bytes=self.max_message_bytes,
+            transactional_id=f"{TRANSACTIONAL_ID_PREFIX}vanished-{self.pair}-{key.topic_id}-{key.partition}",
+            place=(self.lost.partition.topic, key.partition),
+            config=self.config,
+            codecs=codecs_of(part for _, part in parts_of(self.lost.partition.kept, [key])[key]),
         )
         with closing(transactions):
             # An earlier run that was killed has left its transaction open: what it holds would count as written.

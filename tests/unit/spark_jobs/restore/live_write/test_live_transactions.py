@@ -10,6 +10,7 @@ import pytest
 
 from tandem.backup_avro.record.current import Record, encode
 from tandem.sink.kafka.errors.cluster_errors import ClusterUnreachableError
+from tandem.sink.transcode.batch import Compression
 from tandem.spark_jobs.restore.live_write import live_transactions
 from tandem.spark_jobs.restore.live_write.guarded_writer import GuardedWriter, PlannedRecord
 from tandem.spark_jobs.restore.live_write.live_transactions import LiveTransactions
@@ -67,9 +68,10 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return Producer.calls
 
 
-def transactions(max_message_bytes: int = 1_000_000) -> LiveTransactions:
+def transactions(max_message_bytes: int = 1_000_000, *, codecs: int = 0, codec: str = "producer") -> LiveTransactions:
     """Of partition t-3."""
-    return LiveTransactions(props={}, transactional_id="id", place=("t", 3), max_message_bytes=max_message_bytes)
+    config = {"max.message.bytes": str(max_message_bytes), "compression.type": codec}
+    return LiveTransactions(props={}, transactional_id="id", place=("t", 3), config=config, codecs=codecs)
 
 
 def test_a_transaction_tells_where_its_records_lie(calls: list[str]) -> None:
@@ -93,11 +95,11 @@ def test_an_abandoned_transaction_is_aborted_at_once(calls: list[str]) -> None:
 class NoOthers:
     """A log into which nobody else writes."""
 
-    def written_since(self, own: Any, *, until: int | None = None) -> set[int]:
+    def written_since(self, own: Any, *, until: int | None = None) -> set[int]:  # noqa: ARG002 - a protocol
         """Nothing."""
         return set()
 
-    def committed_at(self, own: Any) -> set[int]:
+    def committed_at(self, own: Any) -> set[int]:  # noqa: ARG002 - likewise
         """Nothing."""
         return set()
 
@@ -148,6 +150,20 @@ def test_batches_keep_to_the_topics_limit(calls: list[str]) -> None:
     bodies = [encode(Record(topic="t", partition=3, offset=at, key=b"k", value=bytes(400))) for at in range(8)]
     transactions(max_message_bytes=1000).begin().send(bodies)
     assert len([call for call in calls if call.startswith("append")]) > 2
+
+
+@pytest.mark.parametrize(
+    ("codecs", "codec", "fits"),
+    [(0, "producer", False), (1 << Compression.GZIP, "producer", True), (0, "zstd", True)],
+    ids=["never compressed", "batches of the topic", "the topic"],
+)
+def test_batches_have_a_codec_of_the_topic(codecs: int, codec: str, *, fits: bool, calls: list[str]) -> None:
+    """A value that came compressed may be larger than the topic's limit without."""
+    body = encode(Record(topic="t", partition=3, offset=7, key=b"k", value=bytes(4_000)))
+    transactions(1000, codecs=codecs, codec=codec).begin().send([body])
+    [records, hundreds] = calls[-1].removeprefix("append ").split()
+    assert records == "1"
+    assert (int(hundreds) * 100 < 1000) is fits
 
 
 def test_nothing_is_committed_if_it_is_unknown_where_it_lies(calls: list[str]) -> None:
