@@ -258,6 +258,8 @@ class BatchProducer:
         self.commit()
 
     def _add_to_transaction(self, place: TopicPartition) -> None:
+        # From here on nothing is sent there until the coordinator knows that the partition is part of the transaction.
+        self._outside.discard(place)
         try:
             self._transactions.maybe_add_partition_to_transaction(place)
         except kafka_errors.KafkaError as error:
