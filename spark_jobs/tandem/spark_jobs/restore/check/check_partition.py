@@ -248,11 +248,14 @@ def read_records(task: CheckTask) -> list[Record]:
 
 
 def count_keyless(task: CheckTask) -> int:
-    """Return the number of records in [start, end) that have no key. Raises as `check_partition`."""
+    """Return the number of records in [start, end) that have no key, of those that the retention has not deleted.
+
+    Raises as `check_partition`.
+    """
     keyless = _Keyless()
     if task.start < task.end:
         with RawFetcher(task.cluster.props, read_committed=task.read_committed) as fetcher:
-            _Reading(task, keyless, OtherWriters(()), fetcher).read()
+            _Reading(task, keyless, OtherWriters(()), fetcher, may_expire=True).read()
     return keyless.count
 
 
@@ -348,9 +351,18 @@ _NOBODYS: Final = WrittenRange(-1, -1, -1)
 
 
 class _Reading:
-    """Reads one partition to its end, and feeds the tallies."""
+    """Reads one partition to its end, and feeds the tallies. `may_expire`: the log may begin later than `start`."""
 
-    def __init__(self, task: CheckTask, tallies: _Taker, writers: OtherWriters, fetcher: RawFetcher) -> None:
+    def __init__(
+        self,
+        task: CheckTask,
+        tallies: _Taker,
+        writers: OtherWriters,
+        fetcher: RawFetcher,
+        *,
+        may_expire: bool = False,
+    ) -> None:
+        self._may_expire = may_expire
         self._fetcher = fetcher
         self._skipped = SkippedRanges(fetcher)
         self._task = task
@@ -372,7 +384,13 @@ class _Reading:
                     fetcher.advance(place, self._at)
                     if self._at > before:
                         moved = time.monotonic()
-                elif isinstance(event, FetchFault):
+                elif not isinstance(event, FetchFault):
+                    continue
+                elif self._may_expire and event.log_start is not None and event.log_start > self._at:
+                    self._at = event.log_start
+                    fetcher.seek(place, self._at)
+                    moved = time.monotonic()
+                else:
                     _raise_if_final(event)
             if time.monotonic() - moved > task.stall_seconds:
                 raise TimedOutError(

@@ -19,7 +19,7 @@ from tandem.backup_avro.chain.document_limits import LISTS
 from tandem.backup_avro.chain.json_codec import unpack
 from tandem.backup_avro.errors import DamagedError, TimedOutError
 from tandem.backup_avro.record.current import Record, encode
-from tandem.sink.kafka.events import Fetched
+from tandem.sink.kafka.events import FaultKind, Fetched, FetchFault
 from tandem.sink.store import ObjectMissingError, OutsizedObjectError
 from tandem.sink.transcode.avro_to_batch import build_batches
 from tandem.sink.transcode.batch import Compression
@@ -331,3 +331,26 @@ def test_an_open_transaction_of_others_holds_no_check_of_an_append_up(
         return
     [found] = check_partition.check_partition(replace(task, stall_seconds=5.0), written)
     assert found.records == 2
+
+
+class _Expired(_Log):
+    """A partition whose log begins at offset 2 by now; its three records have keys."""
+
+    def seek(self, _: object, offset: int) -> None:
+        self._at = offset
+
+    def poll(self, wait_s: float) -> list[Any]:
+        if self._at >= 2:
+            return super().poll(wait_s)
+        kind = FaultKind.OUT_OF_RANGE
+        return [FetchFault(topic=TOPIC, partition=PARTITION, kind=kind, detail="gone", at=0.0, log_start=2, log_end=3)]
+
+
+@pytest.mark.parametrize("end", [3, 1])
+def test_fillers_that_the_retention_deletes_meanwhile_are_gone(end: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic that is `compact,delete` may expire while the cleaner is waited for; for a check it may not."""
+    monkeypatch.setattr(check_partition, "RawFetcher", _Expired)
+    task = replace(_check(PARTITION, {}), target=TOPIC, end=end, among_others=True, cluster=ClusterAddress(props={}))
+    assert check_partition.count_keyless(task) == 0
+    with pytest.raises(TargetChangedError, match="TDM-R006"):
+        check_partition.read_records(task)
