@@ -66,7 +66,7 @@ class RewindRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedRewind:
-    """A plan, and the tasks that carry it out: they compare up to the same ends as the plan did.
+    """A plan, and the tasks that carry it out: they compare up to the same ends and in as many passes as the plan did.
 
     `config` has the topic's effective `BATCH_SETTINGS`.
     """
@@ -125,10 +125,11 @@ def planned_rewind(spark: SparkSession, request: RewindRequest, *, tell: Tell | 
             partitions=tuple(found),
             warnings=(*state.doubts(selection), *_uncommitted(state, selection)),
         )
-        heads = {one.partition: one.head for one in found}
         yield PlannedRewind(
             plan=plan,
-            tasks=tuple(replace(task, head=heads[task.key.partition]) for task in tasks),
+            tasks=tuple(
+                replace(task, head=one.head, passes=one.passes) for task, one in zip(tasks, found, strict=True)
+            ),
             config=config,
         )
 

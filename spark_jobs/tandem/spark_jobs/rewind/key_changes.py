@@ -4,8 +4,8 @@ A key is changed if its value or its headers differ, whatever the offsets and ti
 record that was written again with the same contents is no change, so a rewind that is repeated finds nothing to do.
 
 Memory: a key costs one entry of a dictionary, two where both sides differ: a hash of 128 bits, and 33 bytes. Measured:
-170 MB per million keys that are the same on both sides, and 415 MB where all differ. `bucket_count` divides larger
-partitions by hash, and they are read once for each bucket.
+170 MB per million keys that are the same on both sides, and 415 MB where all differ. Larger partitions are divided by
+hash, and are read once for each bucket.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tandem.backup_avro.record.current import NOT_UTF8, decode_headers
 from tandem.backup_avro.record.record_spans import Span
 from tandem.spark_jobs.restore.live_write.offset_ranges import OffsetRange, in_ranges
 
-#: Records of one bucket at most, so far as the chain knows their number: see the module's docstring for the memory.
+#: Records of the state that one bucket is planned for: see the module's docstring for the memory.
 BUCKET_RECORDS: Final = 1_000_000
 _DIGEST: Final = 16
 _TOMBSTONE: Final = bytes(_DIGEST)
@@ -113,7 +113,7 @@ def shown_hash(key: int) -> str:
 
 
 def bucket_count(records: int) -> int:
-    """Return into how many buckets the keys of at most so many records are divided."""
+    """Return into how many buckets the keys of so many records are divided."""
     return max(1, -(-records // BUCKET_RECORDS))
 
 
@@ -163,6 +163,11 @@ class KeyStates:
         self._same: dict[int, bytes] = {}
         self._old: dict[int, bytes] = {}
         self._live: dict[int, bytes] = {}
+
+    @property
+    def full(self) -> bool:
+        """Whether these are more entries than one bucket may have."""
+        return len(self._same) + len(self._old) + len(self._live) > BUCKET_RECORDS + BUCKET_RECORDS // 8
 
     def merge(self, old: Iterable[SeenKey], live: Iterable[SeenKey]) -> None:
         """Read all records of both sides."""

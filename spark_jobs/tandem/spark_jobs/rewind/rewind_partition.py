@@ -1,17 +1,18 @@
 """Compare one partition's state at a moment with its live log, and read the records that a rewind writes back.
 
-The one place that reads both sides. A partition with more records than one bucket takes is read once for each bucket.
+The one place that reads both sides. A partition with more keys than one bucket takes is read once for each bucket.
 """
 
 from __future__ import annotations
 
 import time
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from heapq import nsmallest
-from itertools import chain
+from itertools import chain, takewhile
 
 from tandem.backup_avro.chain.entries import PartitionKey
 from tandem.backup_avro.errors import TransientError
@@ -41,7 +42,8 @@ class RewindTask:
     """One partition. `slices` hold the state below `moment_end`, in offset order.
 
     `head` is the end of the live log up to which it is compared, None: its present last stable offset. `expires`: a
-    policy of the topic deletes records by age or size. `show_keys`: samples have the keys themselves.
+    policy of the topic deletes records by age or size. `show_keys`: samples have the keys themselves. `passes`: into how
+    many buckets the keys are divided at first, None: by the number of the state's records.
     """
 
     topic: str
@@ -54,6 +56,7 @@ class RewindTask:
     choice: KeyChoice = EVERY_KEY
     head: int | None = None
     show_keys: bool = False
+    passes: int | None = None
 
     @property
     def place(self) -> tuple[str, int]:
@@ -95,36 +98,53 @@ class ComparedBucket:
 
 @dataclass(slots=True)
 class PartitionComparison:
-    """Compares a partition, bucket by bucket, up to one `head` of the live log. Not safe to share between threads."""
+    """Compares a partition, bucket by bucket, up to one `head` of the live log. Not safe to share between threads.
+
+    `passes`: into how many buckets the keys are divided. How many keys the log has is not known before it is read, as
+    most offsets of a compacted log have no record any more: if a bucket is full, its keys and those of all that come
+    after it are divided into twice as many.
+    """
 
     task: RewindTask
     head: int = field(default=-1, init=False)
     log_start: int = field(default=0, init=False)
-    passes: int = field(default=1, init=False)
+    passes: int = field(init=False)
     without_key: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        """Choose the number of buckets to begin with."""
+        known = sum(piece.part.records for piece in self.task.slices)
+        self.passes = self.task.passes or bucket_count(known)
 
     def buckets(self) -> Iterator[ComparedBucket]:
         """Yield the buckets.
 
         Raises the errors of a `LiveLog` and an `ObjectReader`, and TransientError if the log ends below the head.
         """
-        bucket = 0
-        while bucket < self.passes:
-            yield self._bucket(bucket)
-            bucket += 1
+        waiting = deque(range(self.passes))
+        while waiting:
+            found = self._bucket(waiting[0])
+            if found is None:
+                waiting.extend([bucket + self.passes for bucket in waiting])
+                self.passes *= 2
+            else:
+                waiting.popleft()
+                yield found
 
-    def _bucket(self, bucket: int) -> ComparedBucket:
+    def _bucket(self, bucket: int) -> ComparedBucket | None:
+        """Read one bucket; None if it is full before the end."""
         task = self.task
         with task.log() as log:
             if self.head < 0:
                 self.head = log.head() if task.head is None else task.head
-                records = sum(piece.part.records for piece in task.slices)
-                self.passes = bucket_count(records + max(0, self.head - max(task.moment_end, log.start)))
             header = task.choice.header
             old = KeyReader(bucket, self.passes)
             live = KeyReader(bucket, self.passes, header)
             states = KeyStates()
-            states.merge(seen(old, old_bodies(task)), seen(live, log.below(self.head)))
+            states.merge(
+                seen(old, takewhile(lambda _: not states.full, old_bodies(task))),
+                seen(live, takewhile(lambda _: not states.full, log.below(self.head))),
+            )
             if log.end is not None:
                 raise TransientError(
                     f"{task.topic}-{task.key.partition}: the log ends at offset {log.end}, below {self.head}, where it "
@@ -133,6 +153,8 @@ class PartitionComparison:
                     remedy="an unclean election has cut it off: look at the brokers, then plan again",
                 )
             self.log_start = max(self.log_start, log.start)
+            if states.full:
+                return None
             self.without_key += live.without_key
         return ComparedBucket(task=task, states=states, log_start=self.log_start)
 
