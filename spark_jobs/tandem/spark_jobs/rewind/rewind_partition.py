@@ -42,8 +42,8 @@ class RewindTask:
     """One partition. `slices` hold the state below `moment_end`, in offset order.
 
     `head` is the end of the live log up to which it is compared, None: its present last stable offset. `expires`: a
-    policy of the topic deletes records by age or size. `show_keys`: samples have the keys themselves. `passes`: into how
-    many buckets the keys are divided at first, None: by the number of the state's records.
+    policy of the topic deletes records by age or size. `show_keys`: samples have the keys themselves. `passes`: into
+    how many buckets the keys are divided at first, None: by the number of the state's records.
     """
 
     topic: str
@@ -213,13 +213,16 @@ def _offset(change: KeyChange) -> int:
 
 def _names(task: RewindTask, changes: Collection[KeyChange], head: int) -> dict[int, bytes | None]:
     """Return the keys behind the hashes of some changes."""
-    return {key: record.key for key, record in changed_records(task, changes, head)}
+    return {key: record.key for key, record in changed_records(task, changes, head, gone=set())}
 
 
-def changed_records(task: RewindTask, changes: Iterable[KeyChange], head: int) -> Iterator[tuple[int, Record]]:
+def changed_records(
+    task: RewindTask, changes: Iterable[KeyChange], head: int, *, gone: set[int]
+) -> Iterator[tuple[int, Record]]:
     """Yield hash and record of each change: what a rewind writes, the key's old record or a tombstone.
 
-    Values are read again, one block after the other; of the changes only offsets and hashes are kept in memory.
+    Values are read again, one block after the other; of the changes only offsets and hashes are kept in memory. At the
+    end, `gone` gets those created keys whose record was compacted away since the comparison: others wrote them again.
     """
     old: dict[int, int] = {}
     created: dict[int, int] = {}
@@ -236,9 +239,10 @@ def changed_records(task: RewindTask, changes: Iterable[KeyChange], head: int) -
         with task.log(begin=min(created)) as log:
             for record in _picked(log.below(head), created):
                 yield (
-                    created[record.offset],
+                    created.pop(record.offset),
                     Record(topic=record.topic, partition=record.partition, offset=record.offset, key=record.key),
                 )
+        gone.update(created.values())
 
 
 def _bodies_around(task: RewindTask, offsets: Collection[int]) -> Iterator[Body]:

@@ -72,7 +72,7 @@ def write_partition(task: WriteTask) -> WrittenPartition:
                         code="TDM-R150",
                         remedy="run the command again, and look at the new plan",
                     )
-                changed = changed_records(compared, bucket.changes(), compared.head)
+                changed = changed_records(compared, bucket.changes(), compared.head, gone=writer.left_alone)
                 writer.write(PlannedRecord(key, _written_now(record)) for key, record in changed)
     return WrittenPartition(
         partition=compared.key.partition,

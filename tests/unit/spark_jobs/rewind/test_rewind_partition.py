@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from support.pipeline.doubles import MemoryStore
 
 from tandem.backup_avro.chain.entries import PartitionKey
 from tandem.backup_avro.record.current import Record, encode
-from tandem.spark_jobs.rewind import key_changes, rewind_partition
+from tandem.spark_jobs.rewind import key_changes, rewind_partition, rewind_write
+from tandem.spark_jobs.rewind.key_changes import hash_key, shown_hash
 from tandem.spark_jobs.rewind.rewind_partition import PartitionComparison, RewindTask, plan_partition
 from tandem.spark_jobs.rewind.rewind_plan import PartitionRewind
+from tandem.spark_jobs.rewind.rewind_write import WriteTask, write_partition
 from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
 
 BASE = Record(topic="t", partition=0, offset=0, timestamp=5, key=b"k", value=b"v")
@@ -64,7 +67,7 @@ def task(monkeypatch: pytest.MonkeyPatch, log: Log, old: Sequence[Record] = ()) 
         slices=(),
         moment_end=0,
         expires=False,
-        store=cast("Any", None),
+        store=cast("Any", SimpleNamespace(open=MemoryStore)),
         cluster=ClusterAddress(props={}),
     )
 
@@ -104,3 +107,56 @@ def test_full_buckets_are_divided(seed: int, monkeypatch: pytest.MonkeyPatch) ->
 
 def _counts(plan: PartitionRewind) -> PartitionRewind:
     return replace(plan, passes=0, seconds=0.0)
+
+
+class Transactions:
+    """Transactions into the partition, in which nobody else writes."""
+
+    def __init__(self, **_: object) -> None:
+        self.sent = 100
+
+    def fence(self) -> None:
+        """End the transactions of others."""
+
+    def begin(self) -> Transactions:
+        """Begin a transaction."""
+        return self
+
+    def send(self, found: Sequence[bytes]) -> list[tuple[int, int]]:
+        """Return where the records lie."""
+        self.sent += len(found)
+        return [(self.sent - len(found), self.sent - 1)]
+
+    def commit(self) -> None:
+        """Commit."""
+
+    def close(self) -> None:
+        """Close the connections."""
+
+    def written_since(self, *_: object, **__: object) -> set[int]:
+        """Return what others wrote."""
+        return set()
+
+    committed_at = written_since
+
+
+def test_created_keys_that_are_compacted_away_meanwhile_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others have written them again behind the head; they are not to be missing from all counts."""
+    log = Log([replace(BASE, offset=at, key=b"k%d" % at) for at in range(5)], 100)
+    compared = task(monkeypatch, log)
+    read = log.open
+
+    @contextmanager
+    def compacted(*_: object, begin: int = 0, **__: object) -> Iterator[Log]:
+        with read(begin=begin) as opened:
+            yield opened
+        log.records = [one for one in log.records if one.offset != 3]
+
+    monkeypatch.setattr(rewind_partition, "open_live_log", compacted)
+    monkeypatch.setattr(rewind_write, "LiveTransactions", Transactions)
+    monkeypatch.setattr(rewind_write, "log_since", lambda *_: nullcontext(Transactions()))
+    found = write_partition(
+        WriteTask(compared=replace(compared, head=100), log_start=0, pair="p", rewind="4be1", config={})
+    )
+    assert (found.written, found.left_alone) == (4, 1)
+    assert found.left_alone_sample == (shown_hash(hash_key(b"k3")),)
