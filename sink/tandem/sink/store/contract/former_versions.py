@@ -9,18 +9,22 @@ from typing import Protocol, runtime_checkable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormerVersion:
-    """A version of a key that is not its present object, or a marker (of 0 bytes) that hides one."""
+    """A version of a key that is not its present object, or a delete marker (of 0 bytes) that hides one."""
 
     key: str
     id: str
     size: int
+    marker: bool = False
 
 
 class FormerVersions(Protocol):
     """Lists and deletes former versions. Both may raise StoreDeniedError and the other errors of a store."""
 
     def list_former(self, prefix: str) -> Iterator[FormerVersion]:
-        """Yield the former versions of the keys below a prefix."""
+        """Yield the former versions of the keys below a prefix, the delete markers of a key last.
+
+        In this order they are to be deleted: without its marker, a version that is left is the present object again.
+        """
         ...
 
     def delete_former(self, versions: Sequence[FormerVersion]) -> None:
