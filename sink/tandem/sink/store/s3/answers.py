@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 _OK: Final = 200
+_WITH_END: Final = frozenset({"ListObjectsV2", "ListObjectVersions"})
 _MORE_OR_NOT: Final = re.compile(rb"IsTruncated>(?:true|false)</")
 
 
@@ -77,7 +78,7 @@ def failed_deletes(answer: Any, asked: Sequence[str]) -> dict[str, tuple[str, st
 
 def require_end(operation_model: Any, response_dict: Any, **_: object) -> None:  # noqa: ANN401 (as the SDK calls it)
     """Raise ValueError for a listing without a valid IsTruncated: the SDK takes all but "true" for the end."""
-    if response_dict["status_code"] == _OK and operation_model.name == "ListObjectsV2":
+    if response_dict["status_code"] == _OK and operation_model.name in _WITH_END:
         body: bytes = response_dict["body"]
         if _MORE_OR_NOT.search(body) is None:
             raise ValueError("neither the end of a listing nor its middle")
@@ -98,6 +99,14 @@ def next_uploads(page: Any, seen: Container[tuple[str, ...]]) -> dict[str, str] 
     following = {
         "KeyMarker": _text(page["NextKeyMarker"]), "UploadIdMarker": _text(page.get("NextUploadIdMarker", ""))
     }  # fmt: skip
+    if tuple(following.values()) in seen:
+        raise ValueError("a listing that never ends")
+    return following
+
+
+def next_versions(page: Any, seen: Container[tuple[str, ...]]) -> dict[str, str]:  # noqa: ANN401 (as above)
+    """Return the arguments for the page after `page`, which is not the last; `seen`: the markers of earlier ones."""
+    following = {"KeyMarker": _text(page["NextKeyMarker"]), "VersionIdMarker": _text(page["NextVersionIdMarker"])}
     if tuple(following.values()) in seen:
         raise ValueError("a listing that never ends")
     return following

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from functools import partial
 from itertools import groupby
 from typing import Any, Final, TypeAlias
 
 from tandem.sink.store.contract.former_versions import FormerVersion
+from tandem.sink.store.s3.answers import next_versions
 from tandem.sink.store.s3.client import S3Caller
 
 _NULL: Final = "null"
@@ -44,14 +45,11 @@ class S3Versions:
         marker: dict[str, str] | None = {}
         seen: set[tuple[str, ...]] = set()
         while marker is not None:
-            found, marker = self._page(prefix, marker)
-            if marker is not None:
-                if tuple(marker.values()) in seen:
-                    return
-                seen.add(tuple(marker.values()))
+            seen.add(tuple(marker.values()))
+            found, marker = self._page(prefix, marker, seen)
             yield from sorted(found, key=lambda item: item[0].key)
 
-    def _page(self, prefix: str, marker: dict[str, str]) -> _Page:
+    def _page(self, prefix: str, marker: dict[str, str], seen: Container[tuple[str, ...]]) -> _Page:
         arguments: dict[str, Any] = dict(marker)
 
         def page() -> _Page:
@@ -61,13 +59,7 @@ class S3Versions:
                 for item in answer.get("Versions", ())
             ]
             hidden = [(self._version(item, marker=True), False) for item in answer.get("DeleteMarkers", ())]
-            following = None
-            if answer.get("IsTruncated"):
-                following = {
-                    "KeyMarker": str(answer["NextKeyMarker"]),
-                    "VersionIdMarker": str(answer["NextVersionIdMarker"]),
-                }
-            return [*found, *hidden], following
+            return [*found, *hidden], next_versions(answer, seen) if answer["IsTruncated"] else None
 
         return self._caller.call(f"list versions below {prefix!r}", page)
 

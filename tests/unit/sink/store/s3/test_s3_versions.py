@@ -7,10 +7,10 @@ from xml.sax.saxutils import escape
 
 import pytest
 from support.servers.serving import serving
-from support.servers.tiny_s3 import Request, TinyS3, settings_for
+from support.servers.tiny_s3 import Fault, Request, TinyS3, settings_for
 
 from tandem.backup_avro.chain import layout
-from tandem.sink.store import ObjectStore, open_store
+from tandem.sink.store import ObjectStore, StoreTransientError, open_store
 from tandem.sink.store.contract.former_versions import FormerVersion, versions_of
 from tandem.spark_jobs.erasure.former_copies import FormerCopies, find_former_copies
 
@@ -78,14 +78,18 @@ class _Versioned(Request):
         ]
         start = int(self.query.get("version-id-marker") or 0)
         end = start + self.server.page
-        items = "".join(_row(*row) for row in rows[start:end])
+        items = "".join(_row(*row, latest=latest) for *row, latest in rows[start:end])
         more = f"<NextKeyMarker>k</NextKeyMarker><NextVersionIdMarker>{end}</NextVersionIdMarker>"
         last = end >= len(rows)
-        said = f"<IsTruncated>{str(not last).lower()}</IsTruncated>{'' if last else more}{items}"
-        self.answer(200, f"<ListVersionsResult>{said}</ListVersionsResult>".encode())
+        self.answer(200, said(f"<IsTruncated>{str(not last).lower()}</IsTruncated>{'' if last else more}{items}"))
 
 
-def _row(key: str, version: str, body: bytes | None, latest: bool) -> str:
+def said(inner: str) -> bytes:
+    """A page of a listing."""
+    return f"<ListVersionsResult>{inner}</ListVersionsResult>".encode()
+
+
+def _row(key: str, version: str, body: bytes | None, *, latest: bool) -> str:
     kind, size = ("DeleteMarker", "") if body is None else ("Version", f"<Size>{len(body)}</Size>")
     names = f"<Key>{escape(key)}</Key><VersionId>{version}</VersionId><IsLatest>{str(latest).lower()}</IsLatest>"
     return f"<{kind}>{names}{size}</{kind}>"
@@ -105,6 +109,11 @@ def versioned(bucket: Bucket) -> Iterator[ObjectStore]:
     opened = open_store("s3://bucket/root", settings_for(bucket.url))
     yield opened
     opened.close()
+
+
+def answers(body: bytes) -> Fault:
+    """An answer with status 200."""
+    return lambda request: request.answer(200, body) is None
 
 
 def former(store: ObjectStore, prefix: str = "") -> list[FormerVersion]:
@@ -159,7 +168,35 @@ def test_a_bucket_that_never_had_versions_has_none(bucket: Bucket, versioned: Ob
     """Its objects are listed under "null", by some servers not even as the latest."""
     bucket.kept["root/p/1"] = [("null", b"1")]
     assert former(versioned, "p/") == []
-    body = "<Version><Key>root/p/1</Key><VersionId>null</VersionId><IsLatest>false</IsLatest><Size>1</Size></Version>"
-    answer = f"<ListVersionsResult><IsTruncated>false</IsTruncated>{body}</ListVersionsResult>".encode()
-    bucket.faults = [lambda request: request.answer(200, answer) is None]
+    bucket.faults = [answers(said(f"<IsTruncated>false</IsTruncated>{_row('root/p/1', 'null', b'1', latest=False)}"))]
     assert former(versioned, "p/") == []
+
+
+MORE = "<IsTruncated>true</IsTruncated><NextKeyMarker>k</NextKeyMarker><NextVersionIdMarker>2</NextVersionIdMarker>"
+WRONG = {
+    "neither its end nor its middle": said(_row("root/p/1", "v0", b"1", latest=False)),
+    "an end in other letters": said("<IsTruncated>False</IsTruncated>"),
+    "a document of another server": b"<status>ok</status>",
+    "nothing": b"",
+    "truncated, and no marker": said("<IsTruncated>true</IsTruncated>"),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_a_listing_that_s3_would_not_send(bucket: Bucket, versioned: ObjectStore, kind: str) -> None:
+    """It is asked for again, and never taken for the end, or for a bucket without versions."""
+    for body in (b"1", b"2", None):
+        bucket.add("root/p/1", body)
+    bucket.faults = [answers(WRONG[kind])]
+    assert len(former(versioned, "p/")) == 3
+    bucket.faults = [answers(WRONG[kind])] * 3
+    with pytest.raises(StoreTransientError):
+        former(versioned, "p/")
+
+
+def test_a_listing_that_goes_in_circles(bucket: Bucket, versioned: ObjectStore) -> None:
+    """The page that names the marker of an earlier one is not dropped: the listing fails."""
+    circle = answers(said(MORE + _row("root/p/1", "v0", b"1", latest=False)))
+    bucket.faults = [circle] * 4
+    with pytest.raises(StoreTransientError, match="the answer is no S3 answer"):
+        former(versioned, "p/")
