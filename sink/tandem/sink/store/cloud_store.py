@@ -271,5 +271,5 @@ class UnknownVersions:
             remedy="look for them with gcloud storage or az storage, and delete them there",
         )
 
-    def delete_former(self, versions: Iterable[FormerVersion]) -> None:
+    def delete_former(self, version: FormerVersion) -> None:
         """Do nothing: none was ever listed."""

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from tandem.backup_avro.errors import PermanentError
 from tandem.backup_avro.json_fields import UNLESS_NONE
 from tandem.sink.store import ObjectStore
-from tandem.sink.store.contract.former_versions import FormerVersion, versions_of
+from tandem.sink.store.contract.former_versions import FormerVersion, FormerVersions, versions_of
 from tandem.spark_jobs.erasure.erasure_plan import may_hold
-
-_AT_ONCE = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,15 +38,29 @@ def find_former_copies(
     versions = versions_of(store)
     if versions is None:
         return FormerCopies()
-    left: list[FormerVersion] = []
-    deleted, error = 0, None
     try:
         found = versions.list_former(f"{pair}/")
-        left.extend(one for one in found if one.key not in needed and may_hold(one.key, topic))
-        while purge and left:
-            versions.delete_former(left[:_AT_ONCE])
-            deleted += len(left[:_AT_ONCE])
-            del left[:_AT_ONCE]
+        listed = [one for one in found if one.key not in needed and may_hold(one.key, topic)]
     except PermanentError as refused:
-        error = str(refused.args[0])
-    return FormerCopies(versions=len(left), bytes=sum(one.size for one in left), deleted=deleted, error=error)
+        return FormerCopies(error=str(refused.args[0]))
+    left, error = _purge(versions, listed) if purge else (listed, None)
+    return FormerCopies(
+        versions=len(left), bytes=sum(one.size for one in left), deleted=len(listed) - len(left), error=error
+    )
+
+
+def _purge(versions: FormerVersions, listed: Iterable[FormerVersion]) -> tuple[list[FormerVersion], str | None]:
+    """Delete what can be deleted; return what stays, as under an Object Lock, and the first error."""
+    left: list[FormerVersion] = []
+    error = None
+    for one in listed:
+        # Without its marker, a version that stays would be the present object again.
+        if one.marker and left and left[-1].key == one.key:
+            left.append(one)
+            continue
+        try:
+            versions.delete_former(one)
+        except PermanentError as refused:
+            error = error or str(refused.args[0])
+            left.append(one)
+    return left, error

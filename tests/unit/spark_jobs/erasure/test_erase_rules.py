@@ -468,8 +468,8 @@ class Versioned(MemoryStore):
     def list_former(self, prefix: str) -> Iterator[FormerVersion]:
         yield from [one for one in self.former if one.key.startswith(prefix)]
 
-    def delete_former(self, versions: Sequence[FormerVersion]) -> None:
-        self.former = [one for one in self.former if one not in versions]
+    def delete_former(self, version: FormerVersion) -> None:
+        self.former.remove(version)
 
     def delete(self, keys: Iterable[str]) -> None:
         gone = list(keys)

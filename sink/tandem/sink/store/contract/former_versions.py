@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -27,8 +27,8 @@ class FormerVersions(Protocol):
         """
         ...
 
-    def delete_former(self, versions: Sequence[FormerVersion]) -> None:
-        """Delete versions for good."""
+    def delete_former(self, version: FormerVersion) -> None:
+        """Delete a version for good."""
         ...
 
 

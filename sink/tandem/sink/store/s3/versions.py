@@ -69,9 +69,8 @@ class S3Versions:
             raise ValueError("a name that was not asked for")
         return FormerVersion(key=name[len(self._root) :], id=str(item["VersionId"]), size=size, marker=marker)
 
-    def delete_former(self, versions: Sequence[FormerVersion]) -> None:
-        """Delete versions for good. Raises StoreDeniedError, as where an Object Lock keeps one."""
-        for one in versions:
-            name = self._root + one.key
-            delete = partial(self._caller.client.delete_object, Bucket=self._bucket, Key=name, VersionId=one.id)
-            self._caller.call(f"delete a version of {name!r}", delete)
+    def delete_former(self, version: FormerVersion) -> None:
+        """Delete a version for good. Raises StoreDeniedError, as where an Object Lock keeps it."""
+        name = self._root + version.key
+        delete = partial(self._caller.client.delete_object, Bucket=self._bucket, Key=name, VersionId=version.id)
+        self._caller.call(f"delete a version of {name!r}", delete)

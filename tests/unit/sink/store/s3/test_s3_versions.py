@@ -26,7 +26,7 @@ class Bucket(TinyS3):
         self.versioned = True
         self.page = 1000
         self.kept: dict[str, list[tuple[str, bytes | None]]] = {}
-        self.locked: set[str] = set()
+        self.locked: set[tuple[str, str]] = set()
 
     def add(self, key: str, body: bytes | None) -> None:
         """Put an object, or hide it if it has no body."""
@@ -61,7 +61,7 @@ class _Versioned(Request):
 
     def serve_delete(self, version: str) -> None:
         """Delete a version for good, unless a lock keeps it."""
-        if self.key in self.server.locked:
+        if (self.key, version) in self.server.locked:
             self.fail(403, "AccessDenied", "Object Lock")
             return
         left = [one for one in self.server.kept.pop(self.key) if one[0] != version]
@@ -148,6 +148,25 @@ def test_a_purge_brings_no_object_back(bucket: Bucket, versioned: ObjectStore, p
     assert purged(versioned) == FormerCopies(deleted=6)
     assert bucket.kept == {}
     assert [versioned.head(key) for key in keys] == [None] * 3
+
+
+def test_a_locked_version_keeps_no_other(bucket: Bucket, versioned: ObjectStore) -> None:
+    """It stays with its marker, so that its object does not come back, and is counted; all others go."""
+    keys = [journal(seq) for seq in range(4)]
+    for key in keys:
+        versioned.put_if_absent(key, b"12345")
+    versioned.delete(keys)
+    locked = [f"root/{keys[number]}" for number in (0, 2)]
+    bucket.locked = {(key, "v0") for key in locked}
+    for deleted in (4, 0):
+        found = purged(versioned)
+        assert (found.versions, found.bytes, found.deleted) == (4, 10, deleted)
+        assert found.error is not None
+        assert keys[0] in found.error
+        assert sorted(bucket.kept) == locked
+    assert versioned.head(keys[0]) is None
+    bucket.locked = set()
+    assert purged(versioned) == FormerCopies(deleted=4)
 
 
 @pytest.mark.parametrize("page", [1, 1000])
