@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
+from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 from urllib.error import HTTPError
@@ -26,6 +27,7 @@ from tandem.sink.store.cloud_answers import FailedRequest, error_of, read_error
 from tandem.sink.store.contract.object_store import StoreTransientError
 from tandem.sink.store.contract.store_clock import StoreClock
 from tandem.sink.store.contract.store_settings import StoreAccess
+from tandem.sink.store.s3.answers import utc
 
 if TYPE_CHECKING:
     from obstore.store import AzureConfig, AzureStore, ClientConfig, GCSConfig, GCSStore, RetryConfig
@@ -128,7 +130,7 @@ class CloudCaller:
             if self._asked is None or at - self._asked >= _ASK_AGAIN_S:
                 try:
                     self._ask_date()
-                except OSError as error:
+                except (OSError, HTTPException, ValueError) as error:  # ValueError: a redirect to no URL
                     if self._asked is None:
                         raise StoreTransientError(
                             f"{self.describe_action('ask the time')}: {type(error).__name__}",
@@ -152,7 +154,7 @@ class CloudCaller:
                 date = refusal.headers["Date"]
         if date is not None:
             with suppress(ValueError):
-                self._clock.observe(parsedate_to_datetime(date), at=self._monotonic())
+                self._clock.observe(utc(parsedate_to_datetime(date)), at=self._monotonic())
 
     def _masked(self, failed: FailedRequest) -> FailedRequest:
         """Return the same without the account's key, which a proxy may repeat."""

@@ -340,6 +340,39 @@ def test_a_store_that_is_away_has_no_time(scripted: Opener) -> None:
     assert abs(store.now() - datetime.now(UTC)) < timedelta(seconds=20)
 
 
+def raw(said: bytes) -> Step:
+    """These bytes, and the end of the connection."""
+
+    def step(request: Any) -> None:
+        request.wfile.write(said)
+        request.close_connection = True
+
+    return step
+
+
+NO_ANSWERS = {
+    "another protocol": raw(b"SSH-2.0-OpenSSH_9\r\n"),
+    "a flood of headers": raw(b"HTTP/1.1 403 no\r\n" + b"X: 1\r\n" * 150 + b"\r\n"),
+    "a redirect to no URL": raw(b"HTTP/1.1 302 no\r\nLocation: http://[\r\n\r\n"),
+}
+
+
+@pytest.mark.parametrize("kind", NO_ANSWERS)
+def test_an_answer_that_is_none_has_no_time(scripted: Opener, kind: str) -> None:
+    """It is an error of the store, which callers try again."""
+    _, store = scripted("az", NO_ANSWERS[kind])
+    with pytest.raises(StoreTransientError, match="ask the time"):
+        store.now()
+
+
+def test_a_date_of_an_unknown_zone_is_in_utc(scripted: Opener) -> None:
+    """RFC 5322's -0000 says that, and Python then gives a time without a zone."""
+    date = raw(b"HTTP/1.1 403 no\r\nDate: Sat, 28 Nov 2026 17:00:00 -0000\r\nContent-Length: 0\r\n\r\n")
+    _, store = scripted("az", date)
+    late = store.now() - datetime(2026, 11, 28, 17, tzinfo=UTC)
+    assert timedelta(0) <= late < timedelta(seconds=20)
+
+
 def test_what_a_versioned_bucket_holds_is_not_guessed(scripted: Opener) -> None:
     """An erasure says that it can't tell, instead of that nothing is left."""
     _, store = scripted("gs", answer(200))

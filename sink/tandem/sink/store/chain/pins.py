@@ -237,7 +237,7 @@ class _RenewedPin:
             while len(self._pins) > 2:
                 release_pin(self._store, self._pair, self._pins[0])
                 del self._pins[0]
-        except TandemError as error:
+        except Exception as error:  # noqa: BLE001 (without the thread all pins end, and their objects may be deleted)
             _LOG.warning("a pin could not be renewed, trying again", pin=self._pins[-1].id, error=error)
 
     def release(self) -> None:

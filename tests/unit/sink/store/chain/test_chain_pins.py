@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -103,3 +104,25 @@ def test_held_pins_are_renewed_and_then_removed(store: ObjectStore) -> None:
             threading.Event().wait(0.02)
     assert renewed.is_set()
     assert pins.list_pins(store, PAIR) == []
+
+
+def test_a_renewal_that_fails_in_any_way_is_tried_again(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error that is none of Tandem's does not end the thread: its pins would end, and their objects might go."""
+    now = store.now
+    failures = [ValueError("no time"), RuntimeError("no thread")]
+
+    def fails_twice() -> datetime:
+        if failures:
+            raise failures.pop()
+        return now()
+
+    with pins.hold_pins(store, PAIR, [3], owner="restore", lifetime_ms=60), capture_logs() as logs:
+        first = pins.list_pins(store, PAIR)
+        monkeypatch.setattr(store, "now", fails_twice)
+        for _ in range(500):
+            if not set(first) & set(pins.list_pins(store, PAIR)):
+                break
+            threading.Event().wait(0.02)
+        else:
+            pytest.fail("no pin was renewed")
+    assert [entry["event"] for entry in logs] == ["a pin could not be renewed, trying again"] * 2
