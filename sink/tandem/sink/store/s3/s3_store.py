@@ -35,6 +35,7 @@ from tandem.sink.store.contract.object_store import (
     PutResult,
     StoreDeniedError,
     StoreMissingError,
+    StoreRejectedError,
     StoreUnfitError,
     UploadInfo,
     check_size,
@@ -211,16 +212,7 @@ class S3Store:
     def delete(self, keys: Iterable[str]) -> None:
         """Delete keys in batches of 1000, and check the outcome of each key."""
         names = (self._name(key) for key in keys)
-        failure: TandemError | None = None
-        while batch := list(islice(names, _DELETE_BATCH)):
-            try:
-                self._delete_batch(batch)
-            except (StoreMissingError, StoreUnfitError):
-                raise
-            except TandemError as error:
-                failure = failure or error
-        if failure is not None:
-            raise failure
+        _for_all(iter(lambda: list(islice(names, _DELETE_BATCH)), []), self._delete_batch)
 
     def list_uploads(self, prefix: str) -> Iterator[UploadInfo]:
         """Yield unfinished multipart uploads."""
@@ -348,16 +340,16 @@ class S3Store:
                 )
 
         if not self._delete_singly:
+            action = f"delete {len(names)} objects, the first {names[0]!r},"
             try:
-                self._caller.call(f"delete {len(names)} objects, the first {names[0]!r},", delete)
+                self._caller.call(action, delete)
             except TandemError as error:
-                if not _lacks_batches(error):
+                if not _lacks_batches(error, self._caller.describe_action(action)):
                     raise
                 self._delete_singly = True
             else:
                 return
-        for name in left:
-            self._delete_one(name)
+        _for_all(left, self._delete_one)
 
     def _delete_one(self, name: str) -> None:
         with suppress(ObjectMissingError):
@@ -375,6 +367,25 @@ class S3Store:
         return answer.get("Status") == "Enabled"
 
 
-def _lacks_batches(error: TandemError) -> bool:
-    # Some servers lack DeleteObjects, or require a Content-MD5 for it that the SDK no longer sends.
-    return isinstance(error, StoreUnfitError) or "MD5" in str(error)
+def _for_all(items: Iterable[_T], delete: Callable[[_T], None]) -> None:
+    """Try `delete` on all items, then raise the first error; errors of the whole store are raised at once."""
+    failure: TandemError | None = None
+    for item in items:
+        try:
+            delete(item)
+        except (StoreMissingError, StoreUnfitError):
+            raise
+        except TandemError as error:
+            failure = failure or error
+    if failure is not None:
+        raise failure
+
+
+def _lacks_batches(error: TandemError, what: str) -> bool:
+    """Return whether the server lacks DeleteObjects, or requires a Content-MD5 for it that the SDK no longer sends.
+
+    `what` is the action in the error's message; it has the name of an object, which may have MD5 in it too.
+    """
+    return isinstance(error, StoreUnfitError) or (
+        isinstance(error, StoreRejectedError) and "MD5" in str(error).removeprefix(what)
+    )

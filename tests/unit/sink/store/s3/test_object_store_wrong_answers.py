@@ -16,12 +16,21 @@ from urllib.parse import quote
 import pytest
 from support.pages.canaries import appearances, plain_canary
 from support.pairs.profiles import use_profile, without_credentials
-from support.servers.tiny_s3 import A_ROLE, Fault, Request, TinyS3
+from support.servers.tiny_s3 import A_ROLE, Fault, Request, TinyS3, settings_for
 
 from tandem.sink.aws import aws_session
 from tandem.sink.aws.aws_session import AwsSession, UselessCredentialsError
 from tandem.sink.process import log, safe_text
-from tandem.sink.store import ObjectInfo, ObjectStore, StoreAccess, StoreTransientError, StoreUnfitError, open_store
+from tandem.sink.store import (
+    ObjectInfo,
+    ObjectStore,
+    StoreAccess,
+    StoreDeniedError,
+    StoreRejectedError,
+    StoreTransientError,
+    StoreUnfitError,
+    open_store,
+)
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.contract.object_store import OutsizedObjectError
 from tandem.sink.store.s3.sent_credentials import SentCredentials
@@ -182,6 +191,17 @@ def refuses_to_delete(*keys: str, code: str = "InternalError", message: str = "n
     return says(200, body, f"Content-Length: {len(body)}")
 
 
+def denies(key: str) -> Fault:
+    """A refusal of one request, which has to be for that key."""
+
+    def fault(request: Request) -> bool:
+        assert request.key == key
+        request.fail(403, "AccessDenied")
+        return True
+
+    return fault
+
+
 def test_nothing_is_deleted_because_an_answer_names_it(server: TinyS3, store: ObjectStore) -> None:
     """What is asked for again is what was asked for."""
     server.objects |= dict.fromkeys(("mine/1", "mine/2", "precious/1"), b"")
@@ -192,6 +212,35 @@ def test_nothing_is_deleted_because_an_answer_names_it(server: TinyS3, store: Ob
     server.faults = [refuses_to_delete("mine/2")]
     store.delete(["mine/1", "mine/2"])
     assert set(server.objects) == {"mine/1", "precious/1"}, "the server said that mine/1 was deleted"
+
+
+def test_a_key_that_is_refused_keeps_no_other(server: TinyS3) -> None:
+    """Where keys are deleted one by one too, all are tried before the first failure is raised."""
+    opened = open_store("s3://bucket", settings_for(server.url, checksums="off"))
+    server.faults = [denies("a"), denies("b")]
+    with pytest.raises(StoreDeniedError, match="delete 'a'"):
+        opened.delete(["a", "b", "c"])
+    assert server.requests == ["DELETE a", "DELETE b", "DELETE c"]
+    opened.close()
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        lambda request: request.fail(503, "SlowDown") is None,
+        lambda request: request.fail(400, "InvalidArgument") is None,
+        refuses_to_delete("MD5/1", code="AccessDenied"),
+    ],
+)
+def test_a_name_is_no_reason_to_delete_one_by_one(server: TinyS3, fault: Fault) -> None:
+    """Only what the server says about Content-MD5 is, not an object or a bucket with MD5 in its name."""
+    opened = open_store("s3://bucket", settings_for(server.url, attempts=1))
+    server.faults = [fault]
+    with pytest.raises((StoreTransientError, StoreRejectedError, StoreDeniedError)):
+        opened.delete(["MD5/1", "MD5/2"])
+    opened.delete(["MD5/1", "MD5/2"])
+    assert server.requests == ["POST ", "POST "]
+    opened.close()
 
 
 def test_what_an_answer_to_a_delete_repeats_is_hidden(
