@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import islice, pairwise, zip_longest
+from itertools import islice, pairwise
 from typing import Final
 
 from tandem.backup_avro.chain import layout
@@ -276,10 +276,14 @@ class ChainReader:
     def _look_back(self, state: Generation) -> None:
         """Raise RolledBackError if the claim, or an entry since the last check, was there and is gone."""
         since = max(1, self._looked.get(state.number, state.seq))
-        keys = [layout.entry_key(self._pair, state.number, seq) for seq in range(since, state.seq + 1)]
-        before = layout.entry_key(self._pair, state.number, since - 1)
-        there = self._store.list(layout.chain_prefix(self._pair, state.number), after=before)
-        gone = [key for key, item in zip_longest(keys, (item.key for item in islice(there, len(keys)))) if key != item]
+        wanted = {layout.entry_key(self._pair, state.number, seq) for seq in range(since, state.seq + 1)}
+        before, last = (layout.entry_key(self._pair, state.number, seq) for seq in (since - 1, state.seq))
+        # Among the entries may be objects that are none, such as copies of entries.
+        for item in self._store.list(layout.chain_prefix(self._pair, state.number), after=before) if wanted else ():
+            wanted.discard(item.key)
+            if item.key >= last:
+                break
+        gone = sorted(wanted)
         if not self._claimed(state.number):
             gone.insert(0, layout.claim_key(self._pair, state.number))
         if gone:
@@ -361,10 +365,11 @@ class ChainReader:
                 continue
             next_key = layout.entry_key(self._pair, number, state.seq + 1)
             head = layout.entry_key(self._pair, number, state.seq)
-            after = next(self._store.list(layout.chain_prefix(self._pair, number), after=head), None)
-            if after is not None and after.key != next_key:
+            behind = self._store.list(layout.chain_prefix(self._pair, number), after=head)
+            after = next((item.key for item in behind if len(item.key) == len(head)), None)  # no copy of an entry
+            if after is not None and after != next_key:
                 found[number] = DamagedError(
-                    f"chain entry {next_key} is missing, but {after.key} exists", code="TDM-S008", remedy=_BRING_BACK
+                    f"chain entry {next_key} is missing, but {after} exists", code="TDM-S008", remedy=_BRING_BACK
                 )
         return found
 

@@ -109,6 +109,26 @@ def test_a_bucket_that_was_set_back_is_seen_by_who_was_there() -> None:
     assert f"{gone} was there and is gone" in str(reader.damaged[1])
 
 
+def test_a_copy_among_the_entries_is_no_entry_that_is_gone() -> None:
+    """An object of somebody else in the chain's folder, with a name before or behind an entry's."""
+    store = MemoryStore()
+    backup = Backup.completed(store, records("orders", 0, range(3)))
+    reader = ChainReader(store, PAIR)
+    assert looks(reader) == [1]
+    for first in range(3, 9, 2):
+        backup.commit(records("orders", 0, range(first, first + 2)))
+    for seq in range(1, backup.writer.state.seq + 1):
+        key = layout.entry_key(PAIR, 1, seq)
+        store.objects[f"{key}.bak"] = store.objects[key]
+        store.objects[f"{key.removesuffix('.json')}-copy.json"] = store.objects[key]
+    assert looks(reader) == [1]
+    assert reader.lost_generations([]) == {}
+    backup.commit(records("orders", 0, range(9, 11)))
+    assert looks(reader) == [1]
+    del store.objects[layout.entry_key(PAIR, 1, backup.writer.state.seq)]
+    assert looks(reader) == []
+
+
 def test_what_is_appended_while_it_looks_back_is_no_damage() -> None:
     """The listing may be newer than what was read."""
     store = MemoryStore()
