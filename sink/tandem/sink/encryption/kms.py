@@ -52,6 +52,8 @@ class KmsKey:
         self._endpoint_url = endpoint_url
         self._monotonic = monotonic
         self._lock = threading.Lock()
+        """Guards the keys in memory, and is never held during a call."""
+        self._asking = threading.Lock()
         self._client: Any = None
         self._given: dict[tuple[str, int], tuple[float, bytes, bytes]] = {}
         self._opened: OrderedDict[tuple[bytes, str, int], bytes] = OrderedDict()
@@ -68,32 +70,58 @@ class KmsKey:
 
     def new_wrapping_key(self, pair: str, generation: int) -> tuple[bytes, bytes]:
         """Return a key that is at most an hour old, and its ciphertext, which KMS decrypts."""
-        with self._lock:
+
+        def find() -> tuple[bytes, bytes] | None:
             at, plain, stored = self._given.get((pair, generation), (float("-inf"), b"", b""))
-            if self._monotonic() - at >= _FRESH_S:
-                plain, stored = self._call(
-                    "generate_data_key",
-                    pair,
-                    generation,
-                    take=lambda answer: (_key_in(answer), _blob_in(answer)),
-                    KeySpec="AES_256",
-                )
-                now = self._monotonic()
+            return (plain, stored) if self._monotonic() - at < _FRESH_S else None
+
+        def ask() -> tuple[bytes, bytes]:
+            plain, stored = self._call(
+                "generate_data_key",
+                pair,
+                generation,
+                take=lambda answer: (_key_in(answer), _blob_in(answer)),
+                KeySpec="AES_256",
+            )
+            now = self._monotonic()
+            with self._lock:
                 self._given = {key: given for key, given in self._given.items() if now - given[0] < _FRESH_S}
                 self._given[pair, generation] = (now, plain, stored)
                 self._keep((stored, pair, generation), plain)
             return plain, stored
 
+        return self._find_or_ask(find, ask)
+
     def wrapping_key(self, stored: bytes, pair: str, generation: int) -> bytes:
         """Return the key that KMS decrypts from `stored`."""
-        with self._lock:
+
+        def find() -> bytes | None:
             plain = self._opened.get((stored, pair, generation))
-            if plain is None:
-                if not stored:
-                    raise DamagedError(f"it has no wrapping key, but key {self.id} is of a KMS", code="TDM-N010")
-                plain = self._call("decrypt", pair, generation, take=_key_in, CiphertextBlob=stored)
-            self._keep((stored, pair, generation), plain)
+            if plain is not None:
+                self._keep((stored, pair, generation), plain)
             return plain
+
+        def ask() -> bytes:
+            if not stored:
+                raise DamagedError(f"it has no wrapping key, but key {self.id} is of a KMS", code="TDM-N010")
+            plain = self._call("decrypt", pair, generation, take=_key_in, CiphertextBlob=stored)
+            with self._lock:
+                self._keep((stored, pair, generation), plain)
+            return plain
+
+        return self._find_or_ask(find, ask)
+
+    def _find_or_ask(self, find: Callable[[], _T | None], ask: Callable[[], _T]) -> _T:
+        """Return what `find` has in memory, else what `ask` gets from KMS, by one call at a time."""
+        with self._lock:
+            found = find()
+        if found is None:
+            with self._asking:
+                with self._lock:
+                    found = find()  # another thread may have asked meanwhile
+                if found is None:
+                    found = ask()
+        return found
 
     def _keep(self, key: tuple[bytes, str, int], plain: bytes) -> None:
         self._opened[key] = plain

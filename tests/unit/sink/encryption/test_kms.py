@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import threading
 import traceback
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -36,10 +38,12 @@ class Calls:
         self.client = client
         self.made: list[tuple[str, dict[str, Any]]] = []
         self.error: Exception | None = None
+        self.before: Callable[[], None] = lambda: None
 
     def __getattr__(self, action: str) -> Any:
         def call(**how: Any) -> Any:
             self.made.append((action, how))
+            self.before()
             if self.error is not None:
                 raise self.error
             return getattr(self.client, action)(**how)
@@ -84,6 +88,32 @@ def test_objects_of_an_hour_share_one_call_and_one_opens_them(arn: str) -> None:
     assert [action for action, _ in calls.made] == ["decrypt", "decrypt"]
     assert calls.made[0][1]["KeyId"] == arn
     assert calls.made[0][1]["EncryptionContext"] == {"tandem:pair": "shop", "tandem:generation": "3"}
+
+
+def test_a_call_that_hangs_keeps_no_key_that_is_in_memory(arn: str) -> None:
+    """Neither for writing nor for reading; of threads that want the same new key, one asks."""
+    key, calls = counted(arn)
+    plain, stored = key.new_wrapping_key("shop", 3)
+    asked, goes_on = threading.Event(), threading.Event()
+
+    def hangs() -> None:
+        asked.set()
+        assert goes_on.wait(30)
+
+    calls.before = hangs
+    with ThreadPoolExecutor(4) as pool:
+        new = [pool.submit(key.new_wrapping_key, "shop", 4) for _ in range(2)]
+        try:
+            assert asked.wait(30)
+            for at_once in (
+                pool.submit(key.wrapping_key, stored, "shop", 3),
+                pool.submit(lambda: key.new_wrapping_key("shop", 3)[0]),
+            ):
+                assert at_once.result(timeout=10) == plain
+        finally:
+            goes_on.set()
+        assert new[0].result() == new[1].result()
+    assert [action for action, _ in calls.made] == ["generate_data_key"] * 2
 
 
 def test_what_kms_gave_for_one_generation_opens_for_no_other(arn: str) -> None:
