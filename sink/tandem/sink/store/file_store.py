@@ -74,13 +74,16 @@ class FileStore:
         return self._url
 
     def put_if_absent(self, key: str, body: bytes | bytearray | memoryview) -> PutResult:
-        """Create `key` unless it exists; durable when it returns (file and folder are synced).
+        """Create `key` unless it exists; durable when it returns (file and folder are synced), also if it existed.
 
         A full disk is StoreTransientError, as space may come back.
         """
         path = self._path(check_key(key))
         with self._errors("put", key):
             if self._is_taken(path, key):
+                # The put that made it may have failed to sync the folders, and is now repeated.
+                for folder in path.parents[: len(path.relative_to(self._root).parts)]:
+                    _sync_folder(folder)
                 return PutResult.EXISTS
             temporary, descriptor = self._create_temporary(key)
             made: set[Path] = set()

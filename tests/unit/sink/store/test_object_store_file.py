@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import socket
+import stat
 import subprocess
 import sys
 import threading
@@ -109,6 +110,32 @@ def test_data_is_synced_before_it_has_a_name_and_the_name_after(
     events.clear()
     assert store.put_if_absent("a/b/d", b"x") is PutResult.CREATED
     assert events == [inode("a/b/d"), "link", inode("a/b")]
+
+
+def test_a_put_that_is_repeated_syncs_what_the_first_one_did_not(
+    store: FileStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The object has its name after a failed sync of the folders; EXISTS promises as much as CREATED."""
+    fsync = os.fsync
+    synced: list[int] = []
+
+    def disk_error(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EIO, "Input/output error")
+        fsync(descriptor)
+
+    def watched_fsync(descriptor: int) -> None:
+        synced.append(os.fstat(descriptor).st_ino)
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", disk_error)
+    with pytest.raises(TandemError):
+        store.put_if_absent("a/b/c", b"x")
+    with pytest.raises(TandemError):
+        store.put_if_absent("a/b/c", b"x")
+    monkeypatch.setattr(os, "fsync", watched_fsync)
+    assert store.put_if_absent("a/b/c", b"x") is PutResult.EXISTS
+    assert synced == [(tmp_path / folder).stat().st_ino for folder in ("a/b", "a", "")]
 
 
 def test_a_put_survives_folders_that_vanish_under_it(store: FileStore, tmp_path: Path) -> None:
