@@ -111,11 +111,12 @@ def refuse_faults(findings: Sequence[FileFinding]) -> None:
 
 
 def ends_of(files: Iterable[ConnectorFile]) -> dict[int, int]:
-    """Return partition -> the offset after the last record, 0 for a partition without any."""
+    """Return partition -> the offset after the last record; a partition without records is left out."""
     found: dict[int, int] = {}
     for file in files:
-        number = file.listed.place.partition
-        found[number] = max(found.get(number, 0), file.last + 1)
+        if file.records:
+            number = file.listed.place.partition
+            found[number] = max(found.get(number, 0), file.last + 1)
     return found
 
 

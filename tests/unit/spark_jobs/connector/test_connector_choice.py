@@ -134,6 +134,8 @@ def test_one_copy_is_taken_whole(tmp_path: Path) -> None:
         ({0: range(20)}, {0: range(5, 20)}),
         ({0: range(20), 1: range(5)}, {0: range(30), 1: range(4)}),
         ({0: range(20), 1: range(5)}, {0: range(30)}),
+        ({0: range(5, 20), 1: range(0)}, {0: range(20)}),
+        ({0: range(20)}, {0: range(5, 20), 1: range(0)}),
     ],
 )
 def test_copies_of_which_none_leads_are_for_a_person(tmp_path: Path, a: dict[int, range], b: dict[int, range]) -> None:
