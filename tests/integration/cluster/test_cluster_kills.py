@@ -92,7 +92,7 @@ def test_a_sweep_loses_a_worker(standalone: StandaloneSpark, tmp_path: Path, key
     module, name = ("sweep_by_key", "rewrite") if keyed else ("sweep", "_sweep_all")
     slow = SLOW.format(package="retention", module=module, name=name)
     sweep = ("retention", "--execute", "--horizon", "0s", "--min-gain", "0", "-o", "json")
-    places = ("--root", tmp_path.as_uri(), "--pair", PAIR)
+    places = ("--root", tmp_path.as_uri(), "--pair", PAIR, "--set", "recovery.window=0s")
     with standalone.begun(*sweep, *places, prelude=BY_KEY * keyed + slow) as command:
         lost = standalone.workers[1]
         command.wait("stores there", partial(has_done, lost, earlier))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from support.backups.build_backup import PAIR, Backup, TopicSpec, records
@@ -224,3 +226,27 @@ def test_a_sweep_keeps_what_the_window_promises(horizon: str, capsys: pytest.Cap
     assert f"--horizon {horizon} would end moments that recovery.window promises: 4d [TDM-T010]" in told
     assert run(["retention", *place, "--horizon", "4d"]) != ExitCode.REFUSED
     assert "TDM-T010" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("says", "code"),
+    [
+        ((), "TDM-T021"),
+        (("--set", "recovery.window=4d"), "TDM-T010"),
+        (("--set", "recovery.window=0s"), None),
+        (("-c",), None),
+    ],
+)
+def test_a_sweep_knows_what_the_window_promises(
+    says: tuple[str, ...], code: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a configuration the default of 0s is nobody's promise, and no reason to sweep; a plan sweeps nothing."""
+    root = tmp_path.as_uri()
+    config = tmp_path / "tandem.yaml"
+    config.write_text(f"pair: p\nstore: {{root: '{root}'}}\n", encoding="utf-8")
+    given = ("-c", str(config)) if says == ("-c",) else ("--root", root, "--pair", "p", *says)
+    for execute in (("--execute",), ()):
+        run(["retention", *given, "--horizon", "1h", *execute])
+        told = capsys.readouterr().err
+        wanted = code if execute or code != "TDM-T021" else None
+        assert set(re.findall(r"TDM-T\d+", told)) == ({wanted} if wanted else set()), told

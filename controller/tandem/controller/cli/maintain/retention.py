@@ -11,7 +11,7 @@ import typer
 
 from tandem.backup_avro.chain.entries import iso
 from tandem.backup_avro.errors import ConfigError, ExitCode, RefusedError, TandemError
-from tandem.controller.cli.options.backup_place import PairOption, RootOption, of_store
+from tandem.controller.cli.options.backup_place import PairOption, RootOption, of_store_with_origins
 from tandem.controller.cli.options.consent import asker
 from tandem.controller.cli.options.durations import refuse_bare, span
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption
@@ -24,7 +24,7 @@ from tandem.controller.cli.output.output import OutputFormat, OutputOption, Tabl
 from tandem.sink.process import safe_text
 
 if TYPE_CHECKING:
-    from tandem.controller.config import Config
+    from tandem.controller.config import Config, LoadedConfig
     from tandem.spark_jobs.reading.object_reader import StoreAddress
     from tandem.spark_jobs.retention.retention_job import StepOutcome
     from tandem.spark_jobs.retention.retention_steps import KeptItem, RetentionPlan, RetentionStep
@@ -106,7 +106,10 @@ def retention(
     from tandem.spark_jobs.retention.retention_steps import RetentionRules  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.retention.sweep import sweeper  # noqa: PLC0415 - likewise
 
-    loaded = of_store(context, config, overrides, root=root, pair=pair)
+    settings = of_store_with_origins(context, config, overrides, root=root, pair=pair)
+    if execute and horizon is not None:
+        _require_window(settings)
+    loaded = settings.config
     sweep_rules = _sweep_rules(loaded, horizon, min_gain)
     rules = RetentionRules(
         max_bytes=None if max_bytes is None else _size("--max-bytes", max_bytes),
@@ -188,6 +191,20 @@ def _keep(
             error=None if error is None else safe_text.redact(str(error)),
         ),
     )
+
+
+def _require_window(settings: LoadedConfig) -> None:
+    """Raise ConfigError if neither a configuration file nor another source says what recovery.window promises."""
+    from tandem.controller.config.sources import SourceKind  # noqa: PLC0415 - pydantic is not needed for --help
+
+    kinds = {origin.kind for origin in settings.origins.values()}
+    if SourceKind.FILE not in kinds and settings.origin("recovery.window").kind is SourceKind.DEFAULT:
+        raise ConfigError(
+            "--horizon with --execute requires recovery.window: a sweep ends earlier moments, and --root and --pair "
+            "don't tell which of them are promised",
+            code="TDM-T021",
+            remedy="name the pair's configuration with -c/--config, or say what it promises: --set recovery.window=0s",
+        )
 
 
 def _sweep_rules(loaded: Config, horizon: str | None, min_gain: int) -> SweepRules | None:

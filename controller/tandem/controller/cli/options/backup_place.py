@@ -15,7 +15,7 @@ from tandem.controller.cli.options.invocation import load, read
 
 if TYPE_CHECKING:
     from tandem.backup_avro.chain.heads import Head
-    from tandem.controller.config import Config
+    from tandem.controller.config import Config, LoadedConfig
     from tandem.sink.store import ObjectStore, StoreAccess
 
 RootOption = Annotated[str | None, typer.Option("--root", help="Store, instead of the configuration's store.root.")]
@@ -71,8 +71,20 @@ def of_store(
 
     With `root` and `pair`, which override the file, no file is needed. Raises ConfigError.
     """
+    return of_store_with_origins(context, config, overrides, root=root, pair=pair).config
+
+
+def of_store_with_origins(
+    context: typer.Context,
+    config: Path | None,
+    overrides: Sequence[str] | None,
+    *,
+    root: str | None,
+    pair: str | None,
+) -> LoadedConfig:
+    """Return the configuration like `of_store`, with the origins of its values."""
     options = {name: value for name, value in (("--root", root), ("--pair", pair)) if value is not None}
-    return read(context, config, overrides, options=options, store_alone=True).config
+    return read(context, config, overrides, options=options, store_alone=True)
 
 
 def opened(
