@@ -2,9 +2,9 @@
 
 These are the steps, and the rules that keep each of them safe whenever it is carried out:
 
-* expire: whole objects of topics whose policy is `delete`, if all their records are past the limit, or lie beyond the
-  bytes that a topic may have, oldest first; never the newest object of a partition. A REWRITE removes them from the
-  chain; their bytes stay for the grace time.
+* expire: whole objects of topics whose policy is `delete`, if all their records, and all before them in their
+  partition, are past the limit, or lie beyond the bytes that a topic may have, oldest first; never the newest object of
+  a partition. A REWRITE removes them from the chain; their bytes stay for the grace time.
 * replaced: objects that a REWRITE removed from the chain longer than the grace time ago. Readers hold pins.
 * orphans: objects that are in no chain and whose writer can no longer commit them: nothing can follow SEALED, and an
   incarnation that lost the chain can't append. An object's name identifies its writer. Age never decides: objects that
@@ -23,7 +23,7 @@ These are the steps, and the rules that keep each of them safe whenever it is ca
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -347,14 +347,17 @@ def _expired(seen: StoreObservation, state: Generation, rules: RetentionRules) -
     if not limits and not too_much:
         return
     newest = _newest(state)
+
+    def goes(item: StoredObject, part: Part) -> bool:
+        return (item.key, part.start) in too_much or _is_past(
+            state, part, limits, min(seen.at, state.head_at(part.key))
+        )
+
+    stays = _first_to_stay(state, goes)
     groups: dict[tuple[str, ...], list[StoredObject]] = {}
     for item in state.objects.values():
         if item.key not in newest and all(
-            not _was_compacted(state, part)
-            and (
-                (item.key, part.start) in too_much
-                or _is_past(state, part, limits, min(seen.at, state.head_at(part.key)))
-            )
+            not _was_compacted(state, part) and part.first < stays.get(part.key, part.last + 1) and goes(item, part)
             for part in item.parts
         ):
             names = tuple(sorted({state.topics[part.key.topic_id].name for part in item.parts}))
@@ -382,6 +385,20 @@ def _expired(seen: StoreObservation, state: Generation, rules: RetentionRules) -
             objects=objects,
             topics=names,
         )
+
+
+def _first_to_stay(state: Generation, goes: Callable[[StoredObject, Part], bool]) -> dict[PartitionKey, int]:
+    """Return where the first part of each partition begins that has to stay; a partition without one is left out.
+
+    Brokers delete a log from its start, so what follows is in the log, however old its timestamps are. Parts below the
+    recorded start of the log are not in it, and keep nothing.
+    """
+    found: dict[PartitionKey, int] = {}
+    for item, part in state.live_parts():
+        position = state.positions.get(part.key)
+        if (position is None or part.last >= position.log_start) and not goes(item, part):
+            found[part.key] = min(part.first, found.get(part.key, part.first))
+    return found
 
 
 def _was_compacted(state: Generation, part: Part) -> bool:

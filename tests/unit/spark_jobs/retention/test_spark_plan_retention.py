@@ -125,6 +125,20 @@ def test_time_goes_on_only_while_somebody_reads(store: ObjectStore, rules: Reten
     assert steps(plan(store, rules, after=1000 * HOUR))[RetentionAction.EXPIRE, 1].keys == tuple(keys(backup)[:1])
 
 
+def test_what_follows_a_record_that_stays_is_in_the_log_too(store: ObjectStore) -> None:
+    """Brokers delete from the log's start: old timestamps of a later copy of old data expire nothing there."""
+    backup = logged(store, timestamps=(-30, 0, -30, 0))
+    assert steps(plan(store))[RetentionAction.EXPIRE, 1].keys == tuple(keys(backup)[:1])
+
+
+def test_what_the_log_has_lost_keeps_nothing(store: ObjectStore) -> None:
+    """A record with a wrong, late timestamp was deleted by size: what followed it goes by its age."""
+    backup = logged(store, timestamps=(0, -30, -20, 0))
+    assert plan(store).steps == ()
+    backup.commit(records("logs", 0, range(40, 45), timestamp=now_ms(store)), log_start=5)
+    assert steps(plan(store))[RetentionAction.EXPIRE, 1].keys == tuple(keys(backup)[1:3])
+
+
 def test_the_newest_object_of_a_partition_stays(store: ObjectStore) -> None:
     """Even when all are past the limit."""
     backup = logged(store, timestamps=(-9, -8, -7))
