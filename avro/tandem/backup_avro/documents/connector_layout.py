@@ -24,8 +24,8 @@ from tandem.backup_avro.record.varint import INT_MAX
 SUFFIX: Final = ".avro"
 #: The pair's name where one is needed: the connector's files have none.
 PAIR: Final = "connector"
-#: The name of a copy whose folder has no name of its own.
-_TOPICS: Final = "topics"
+#: The name of the copy that has no folder above the topics' folders. No folder has it, so the copy is joined to none.
+_NO_FOLDER: Final = "."
 _PARTITION: Final = re.compile(r"partition=(\d{1,10})", re.ASCII)
 _NUMBER: Final = re.compile(r"\d{1,10}", re.ASCII)
 
@@ -34,8 +34,8 @@ _NUMBER: Final = re.compile(r"\d{1,10}", re.ASCII)
 class ConnectorFilePlace:
     """The place that a file's folder names: a partition of one copy of a topic.
 
-    `copy` is the instance that wrote it, or the folder above the topic's. Copies are independent backups of the same
-    topic.
+    `copy` is the instance that wrote it, or the folder above the topic's, or `.` if there is none. Copies are
+    independent backups of the same topic.
     """
 
     topic: str
@@ -49,7 +49,7 @@ def place_of(key: str) -> ConnectorFilePlace | None:
         return None
     match [unquote(segment) for segment in key.split("/")[:-1]]:
         case [topic, folder] if number := _PARTITION.fullmatch(folder):
-            return _place(topic, _TOPICS, number[1])
+            return _place(topic, _NO_FOLDER, number[1])
         case [copy, topic, folder] if number := _PARTITION.fullmatch(folder):
             return _place(topic, copy, number[1])
         case [topic, copy, folder] if _NUMBER.fullmatch(folder):

@@ -12,7 +12,7 @@ from tandem.backup_avro.documents.connector_layout import ConnectorFilePlace, Co
     [
         ("topics/orders/partition=3/orders+3+0000000000.avro", ("orders", "topics", 3)),
         ("backup/orders/partition=3/any name at all.avro", ("orders", "backup", 3)),
-        ("orders/partition=3/x.avro", ("orders", "topics", 3)),
+        ("orders/partition=3/x.avro", ("orders", ".", 3)),
         ("orders/tandem-0/12/orders-12-7.avro", ("orders", "tandem-0", 12)),
         ("topics/orders/partition%3D3/orders%2B3%2B0.avro", ("orders", "topics", 3)),
         ("topics/a/0/x.avro", ("topics", "a", 0)),

@@ -148,6 +148,16 @@ def test_copies_of_which_none_leads_are_for_a_person(tmp_path: Path, a: dict[int
     assert "--instance" in verified(tmp_path).choices["orders"]
 
 
+def test_a_copy_without_a_folder_is_one_of_its_own(tmp_path: Path) -> None:
+    """A key that it has seen deleted does not come back from the copy below topics/."""
+    put(tmp_path, sink_key("orders", 0, 0), avro(rows("orders", 0, range(5))))
+    put(tmp_path, "orders/partition=0/x.avro", avro(rows("orders", 0, range(3, 9))))
+    assert [item.offset for item in read(tmp_path)["orders"]] == [*range(3, 9)]
+    assert ". was taken" in notes(tmp_path)
+    assert [item.offset for item in read(tmp_path, instance="topics")["orders"]] == [*range(5)]
+    assert read(tmp_path, instances=(("orders", "."),)) == read(tmp_path)
+
+
 def test_an_instance_that_is_not_there(tmp_path: Path) -> None:
     """A typing mistake, or a topic that only the other one has, leaves nothing out in silence."""
     two_copies(tmp_path, {0: range(20)}, {0: range(30)})
