@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from tandem.backup_avro.chain.entries import Entry, EntryKind, Horizon
+from tandem.backup_avro.chain.entries import Entry, EntryKind, Horizon, PartitionKey
 from tandem.backup_avro.chain.generation import ChainError, Generation
 from tandem.backup_avro.errors import TandemError
 from tandem.backup_avro.selection.moments import horizon_at, past_state
@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 #: The most partitions, and the most stored bytes to read, of one batch; a batch ends in one chain entry.
 _AT_ONCE: Final = 256
 _BATCH_BYTES: Final = 32 << 30
+#: The most times that one run sweeps a partition: each pass reads all of it, and rewrites a part.
+_PASSES: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +63,7 @@ class SweepPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepOutcome:
-    """The result of one partition. `note` says why less was done than was found."""
+    """The result of one pass over a partition. `note` says why less was done than was found."""
 
     generation: int
     swept: Swept
@@ -92,8 +94,14 @@ class Sweeper:
         """
         return self._plan()
 
-    def _plan(self, at: int | None = None, *, only: int | None = None) -> SweepPlan:
-        """Plan with the horizon counted back from `at` (default: now), for the generation `only` (default: all)."""
+    def _plan(
+        self, at: int | None = None, *, only: int | None = None, again: Collection[PartitionKey] | None = None
+    ) -> SweepPlan:
+        """Plan with the horizon counted back from `at` (default: now), for the generation `only` (default: all).
+
+        `again` are partitions to plan whatever their counts say, and no others.
+        """
+        rules = self._rules if again is None else replace(self._rules, by_counts=False)
         known = readable_checkpoints(self._store, self._pair)
         cuts = open_cuts(item.request for item in known if item.outcome is None)
         self._reader.refresh()
@@ -113,9 +121,11 @@ class Sweeper:
             # Only topics that were compacted as of the horizon: a restore as of then brings back every record of the
             # others.
             offsets = {
-                key: offset for key, offset in past_state(past).offsets.items() if past.topics[key.topic_id].compacted
+                key: offset
+                for key, offset in past_state(past).offsets.items()
+                if past.topics[key.topic_id].compacted and (again is None or key in again)
             }
-            tasks, found = plan_sweep(state, offsets, past=past, others=others, cuts=cuts, rules=self._rules)
+            tasks, found = plan_sweep(state, offsets, past=past, others=others, cuts=cuts, rules=rules)
             left += found
             if tasks:
                 sweeps.append(
@@ -126,7 +136,7 @@ class Sweeper:
         return SweepPlan(at=at, sweeps=tuple(sweeps), left=tuple(left))
 
     def carry_out(self, plan: SweepPlan, *, write: bool, tell: Tell = lambda _: None) -> list[SweepOutcome]:
-        """Carry out the sweeps; with `write` False only measure their effect, and put nothing into the store.
+        """Carry out the sweeps; with `write` False only measure their first passes, and put nothing into the store.
 
         A pin keeps the objects that are read: it is put first, and then the plan is made again from the current chain.
         """
@@ -140,10 +150,26 @@ class Sweeper:
             pinned = [sweep.generation] if write else []
             with pins.hold_pins(self._store, self._pair, pinned, owner=PIN_OWNER):
                 left = self._plan(plan.at, only=sweep.generation).sweeps if write else (sweep,)
-                for outcome in (outcome for again in left for outcome in self._sweep(again, write=write)):
+                for outcome in self._passes(plan.at, left, write=write):
                     outcomes.append(outcome)
                     tell(outcome)
         return outcomes
+
+    def _passes(self, at: int, sweeps: Sequence[GenerationSweep], *, write: bool) -> Iterator[SweepOutcome]:
+        """Sweep one generation. What a pass leaves for want of room is swept by the next one.
+
+        A later run would not read it: its records lie below a horizon by then, and so are not new.
+        """
+        for _ in range(_PASSES):
+            again = set()
+            for sweep in sweeps:
+                for outcome in self._sweep(sweep, write=write):
+                    yield outcome
+                    if write and outcome.note is None and outcome.swept.to_continue:
+                        again.add(outcome.swept.key)
+            if not again:
+                return
+            sweeps = self._plan(at, only=sweep.generation, again=again).sweeps
 
     def _sweep(self, sweep: GenerationSweep, *, write: bool) -> Iterator[SweepOutcome]:
         for batch in _batches(sweep.tasks):

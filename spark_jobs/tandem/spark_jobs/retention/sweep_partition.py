@@ -48,7 +48,8 @@ class Swept:
 
     `read` and `seconds` are the stored bytes read and the time taken; `before` and `after` are the bytes of the
     replaced objects and of their replacements (an estimate if nothing was written). `forgot`: there were more
-    tombstones than could be remembered; the rest is removed in later runs.
+    tombstones than could be remembered; `full`: there were more objects to rewrite than one pass may. The rest is
+    removed in later passes.
     """
 
     key: PartitionKey
@@ -63,7 +64,13 @@ class Swept:
     read: int = 0
     seconds: float = 0.0
     forgot: bool = False
+    full: bool = False
     error: str | None = None
+
+    @property
+    def to_continue(self) -> bool:
+        """Whether another pass may remove more: something was left for it, and this one was not in vain."""
+        return bool(self.replaced) and (self.forgot or self.full)
 
 
 def sweep_partition(store: ObjectStore, task: SweepTask, *, write: bool) -> Swept:
@@ -107,6 +114,7 @@ def finish_sweep(source: SweepSource, found: Superseded, *, write: bool, began: 
         read=task.bytes * found.passes,
         seconds=time.monotonic() - began,
         forgot=found.forgot,
+        full=found.full,
     )
 
 
@@ -222,6 +230,7 @@ class Superseded:
     waiting: _Tombstones = field(default_factory=_Tombstones)
     tombstones: int = 0
     forgot: bool = False
+    full: bool = False
     passes: int = 1
 
     def removable_share(self, key: str) -> float:
@@ -237,7 +246,10 @@ class Superseded:
         chosen: set[str] = set()
         room = task.rules.most_bytes
         for key in sorted(stored, key=lambda key: (-self.removable_share(key), key)):
-            if not self.going.get(key) or self.removable_share(key) < task.rules.min_gain or room <= 0:
+            if not self.going.get(key) or self.removable_share(key) < task.rules.min_gain:
+                break
+            if room <= 0:
+                self.full = True
                 break
             chosen.add(key)
             room -= stored[key]

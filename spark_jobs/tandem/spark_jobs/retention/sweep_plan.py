@@ -35,10 +35,11 @@ from tandem.spark_jobs.compaction.memory_or_shuffle import SWEPT_IN_MEMORY
 class SweepRules:
     """Limits of a sweep. `horizon` is how far back moments stay restorable, in ms. Sizes are bytes.
 
-    An object is rewritten if at least `min_gain` of its records' bytes are removable; in one run at most `most_bytes`
+    An object is rewritten if at least `min_gain` of its records' bytes are removable; in one pass at most `most_bytes`
     of a partition's objects are rewritten. A partition with at most `most_in_memory` records below the horizon is
     swept by one task that remembers its keys, a larger one by a shuffle. The places of at most `most_tombstones` of a
-    partition are remembered; other tombstones stay until a later run.
+    partition are remembered; other tombstones stay until a later pass. With `by_counts`, partitions are not read in
+    which counts show too few removable records.
     """
 
     horizon: int
@@ -49,6 +50,7 @@ class SweepRules:
     most_bytes: int = 16 << 30
     most_in_memory: int = SWEPT_IN_MEMORY
     most_tombstones: int = 1_000_000
+    by_counts: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +138,7 @@ def plan_sweep(
         limit = min(horizon, cuts.get(key, horizon))
         mine = _below(pieces.get(key, []), limit)
         why = _why_not(state, key, limit) if any(piece.movable for piece in mine) else ""
-        if why is None and not _worth_reading(state, key, mine, rules):
+        if why is None and rules.by_counts and not _worth_reading(state, key, mine, rules):
             why = "not enough is new below the horizon"
         if why is not None:
             if why:

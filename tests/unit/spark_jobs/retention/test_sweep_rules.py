@@ -47,6 +47,7 @@ from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import ChainWriter
 from tandem.spark_jobs.reading.object_reader import ObjectReader
 from tandem.spark_jobs.restore.plan.options import RestoreOptions, plan_of
+from tandem.spark_jobs.retention import sweep as sweep_module
 from tandem.spark_jobs.retention.sweep import Sweeper, SweepOutcome, sweep_all
 from tandem.spark_jobs.retention.sweep_partition import Swept, _Tombstones, sweep_partition
 from tandem.spark_jobs.retention.sweep_plan import NotSwept, SweepRules, SweepTask, open_cuts, plan_sweep
@@ -461,15 +462,24 @@ def test_a_partition_in_one_object_is_fetched_once(store: MemoryStore, monkeypat
 
 
 def test_only_objects_that_are_worth_it(store: MemoryStore) -> None:
-    """And not more than so many bytes in one run."""
+    """And not more than so many bytes in one pass: the others go in the next one, which no counts call for."""
     backup = busy(store)
     state = backup.writer.state
     one = max(item.bytes for item in state.objects.values())
-    (outcome,) = go(sweeper(store, rules=replace(ALL, most_bytes=one)))
-    assert len(outcome.swept.replaced) in {1, 2}
-    (outcome,) = go(sweeper(store))
-    assert len(outcome.swept.replaced) in {1, 2}
+    outcomes = go(sweeper(store, rules=SweepRules(horizon=0, most_bytes=one)))
+    assert [(len(outcome.swept.replaced), outcome.swept.full) for outcome in outcomes] == [(2, True), (1, False)]
     assert offsets(store) == [30, 45]
+    assert go(sweeper(store, rules=SweepRules(horizon=0))) == []
+
+
+def test_passes_are_bounded(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each reads the whole partition."""
+    backup = busy(store)
+    one = max(item.bytes for item in backup.writer.state.objects.values())
+    rules = replace(ALL, most_bytes=one)
+    assert len(go(sweeper(store, rules=rules), write=False)) == 1
+    monkeypatch.setattr(sweep_module, "_PASSES", 1)
+    assert len(go(sweeper(store, rules=rules))) == 1
 
 
 def latest_of(store: MemoryStore) -> list[int]:
@@ -511,16 +521,13 @@ def test_every_recorded_group_counts(store: MemoryStore) -> None:
 
 
 def test_tombstones_that_are_not_remembered_stay(store: MemoryStore) -> None:
-    """Less goes, the outcome says so, and later runs take the others; what they delete goes at once."""
+    """Less goes, the outcome says so, and later passes take the others; what they delete goes at once."""
     backup = Backup.begun(store, records("t", 0, range(10), keys=10))
     backup.commit(records("t", 0, range(10, 20), keys=10, tombstones=range(10, 20)))
     backup.complete()
     backup.commit(records("t", 0, [30], keys=100))
-    rules = replace(ALL, most_tombstones=4)
-    seen = []
-    for _ in range(3):
-        found = [outcome.swept for outcome in go(sweeper(store, rules=rules))]
-        seen += [(one.records, one.tombstones, one.forgot) for one in found]
+    found = [outcome.swept for outcome in go(sweeper(store, rules=SweepRules(horizon=0, most_tombstones=4)))]
+    seen = [(one.records, one.tombstones, one.forgot) for one in found]
     assert seen == [(14, 4, True), (4, 4, True), (2, 2, False)]
     assert offsets(store) == [30]
 

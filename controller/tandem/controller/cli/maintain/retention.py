@@ -174,6 +174,7 @@ def _keep(
     failed = sum(step.failed for step in steps) + sum(sweep.failed for sweep in sweeps)
     # A sweep outcome with a note changed nothing.
     swept = [one.swept for one in sweeps if one.note is None]
+    partitions = len({(one.generation, one.swept.key) for one in sweeps})
     keep_outcome(
         address.open(),
         lambda at: results.JobOutcome(
@@ -183,7 +184,7 @@ def _keep(
             by=asker(),
             clean=error is None and failed == 0,
             what=f"{len(steps)} step{'' if len(steps) == 1 else 's'}"
-            + (f", {len(sweeps)} partition{'' if len(sweeps) == 1 else 's'} swept" if sweeps else ""),
+            + (f", {partitions} partition{'' if partitions == 1 else 's'} swept" if sweeps else ""),
             findings=failed,
             records=sum(one.records for one in swept),
             bytes=sum(one.bytes for one in steps) + sum(max(0, one.before - one.after) for one in swept),

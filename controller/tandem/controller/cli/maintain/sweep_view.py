@@ -113,16 +113,17 @@ class SweepView:
             by_topic.setdefault((outcome.generation, outcome.swept.topic), []).append(outcome)
         for (generation, topic), found in sorted(by_topic.items()):
             done = [outcome.swept for outcome in found if outcome.note is None]
+            last = {swept.key: swept for swept in done}
             yield SweptTopic(
                 generation=generation,
                 topic=topic,
-                partitions=len(found),
+                partitions=len({outcome.swept.key for outcome in found}),
                 records=sum(swept.records for swept in done),
                 tombstones=sum(swept.tombstones for swept in done),
                 objects=sum(len(swept.replaced) for swept in done),
                 bytes=sum(swept.before - swept.after for swept in done),
                 read=sum(swept.read for swept in done),
-                forgotten=sum(swept.forgot for swept in done),
+                forgotten=sum(swept.forgot for swept in last.values()),
                 dropped=len(found) - len(done),
             )
 
@@ -156,7 +157,7 @@ class SweepView:
 
 
 def tell(outcome: SweepOutcome) -> None:
-    """Print on stderr what the sweep of one partition replaced, its note, and tombstones that exceed the limit."""
+    """Print on stderr what one pass over a partition replaced, its note, and what it left for want of room."""
     swept = outcome.swept
     where = f"generation {outcome.generation}, {swept.topic}-{swept.key.partition}"
     if outcome.note is not None:
@@ -165,4 +166,6 @@ def tell(outcome: SweepOutcome) -> None:
         gain = output.size(swept.before - swept.after)
         output.note(f"{where}: {swept.records:,} records of {len(swept.replaced)} objects, {gain}")
     if swept.forgot:
-        output.note(f"{where}: more tombstones than one run remembers; the others stay until a later run")
+        output.note(f"{where}: more tombstones than one pass remembers; the others stay until a later one")
+    if swept.full:
+        output.note(f"{where}: more objects than one pass rewrites; the others stay until a later one")
