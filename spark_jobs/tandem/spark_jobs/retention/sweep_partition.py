@@ -260,6 +260,8 @@ class Superseded:
                 self.tombstones += 1
             elif tombstone.older <= stored.keys():
                 self.going[key] -= tombstone.size
+        # Some were chosen for tombstones that stay after all: rewriting them would remove nothing, in every run again.
+        chosen = {key for key in chosen if self.going[key]}
         for index, piece in enumerate(task.pieces):
             if piece.item.key not in chosen:
                 self.masks[index] = [0] * len(self.masks[index])

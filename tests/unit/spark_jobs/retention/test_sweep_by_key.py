@@ -203,6 +203,15 @@ def test_more_tombstones_than_are_remembered_stay() -> None:
     assert (swept.tombstones, swept.forgot) == (4, True)
 
 
+@pytest.mark.parametrize("most_in_memory", [0, 1_000_000])
+def test_nothing_is_rewritten_for_tombstones_that_stay(most_in_memory: int) -> None:
+    """A tombstone stays with its value, whose object is not worth it: each run would write its object anew."""
+    store, tasks, _ = planned([[(0, key, False) for key in range(1, 10)], [(0, 1, True)], [(0, 0, False)]])
+    tasks = [replace(task, rules=replace(task.rules, min_gain=0.2)) for task in by_strategy(tasks, most_in_memory)]
+    [swept] = sweep_here(store, tasks, write=True)
+    assert (swept.records, swept.tombstones, swept.replaced, swept.objects) == (0, 0, (), ())
+
+
 def test_a_key_that_changes_all_the_time_is_sent_once_for_an_object(monkeypatch: pytest.MonkeyPatch) -> None:
     """So no bucket grows by it."""
     seen = []
