@@ -148,7 +148,7 @@ class RetentionJob:
     def _carry_out(self, planned: RetentionStep, step: RetentionStep) -> StepOutcome:
         match step.action:
             case RetentionAction.EXPIRE:
-                self._rewrite(step)
+                step = self._expired(step)
             case RetentionAction.REPLACED | RetentionAction.LEFTOVERS:
                 self._delete(step.keys)
             case RetentionAction.ORPHANS:
@@ -191,10 +191,14 @@ class RetentionJob:
         former = None if state.clearing is None else state.clearing_by
         return ChainWriter(self._store, state, former or self._incarnation, stop=self._stop)
 
-    def _rewrite(self, step: RetentionStep) -> None:
+    def _expired(self, step: RetentionStep) -> RetentionStep:
+        """Take objects out of the chain; return those that were in it until then.
+
+        The Active may merge some of them, or seal the generation, after the step was looked at once more.
+        """
         writer = self._writer(self._state(step))
-        for batch in _batches(step.keys):
-            writer.append(_entry(EntryKind.REWRITE, replaced=tuple(batch), reason=step.reason))
+        done = {key for batch in _batches(step.keys) for key in _take_out(writer, batch, step.reason)}
+        return replace(step, objects=tuple(item for item in step.objects if item.key in done))
 
     def _clear(self, planned: RetentionStep, step: RetentionStep) -> StepOutcome:
         state = self._state(step)
@@ -213,6 +217,26 @@ class RetentionJob:
                 step=planned, note=f"CLEARING is written, deletion waits for pins of {owners}; run again"
             )
         return StepOutcome(step=planned, count=done.objects, bytes=done.bytes)
+
+
+def _take_out(writer: ChainWriter, keys: tuple[str, ...], reason: str) -> tuple[str, ...]:
+    """Append a REWRITE without those of the objects that are in the chain; return their keys. Raises ChainError."""
+    state = writer.state
+
+    def outdated() -> str | None:
+        return next((f"{key} is not in the chain any more" for key in keys if key not in state.objects), None)
+
+    while True:
+        keys = () if state.sealed else tuple(key for key in keys if key in state.objects)
+        if not keys:
+            return ()
+        try:
+            writer.append(_entry(EntryKind.REWRITE, replaced=keys, reason=reason), unless=outdated)
+        except ChainError:
+            if not state.sealed and outdated() is None:
+                raise
+        else:
+            return keys
 
 
 def _entry(kind: EntryKind, **fields: object) -> Entry:

@@ -20,6 +20,7 @@ from tandem.sink.store.chain import pins
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import now_ms
 from tandem.sink.store.chain.pins import Pin
+from tandem.spark_jobs.retention import retention_job
 from tandem.spark_jobs.retention.retention_job import RetentionJob
 from tandem.spark_jobs.retention.retention_plan import make_plan, narrow_step
 from tandem.spark_jobs.retention.retention_steps import (
@@ -729,6 +730,51 @@ def test_a_step_for_itself_is_judged_as_in_a_whole_plan(
             left.add(expected == step)
     assert left == {True, False}
     assert asked >= {RetentionAction.EXPIRE, RetentionAction.ORPHANS, RetentionAction.CLEAR, RetentionAction.PINS}
+
+
+def merge(backup: Backup, old: str) -> None:
+    """The Active puts another object in the place of one."""
+    item = backup.writer.state.objects[old]
+    new = named(backup, layout.mark_of(backup.writer.incarnation))
+    backup.append(EntryKind.REWRITE, replaced=(old,), objects=(replace(item, key=new),), reason="merged")
+
+
+@pytest.mark.parametrize(
+    ("happens", "left"),
+    [
+        (lambda _: None, 3),
+        (lambda backup: merge(backup, keys(backup)[0]), 2),
+        (lambda backup: [merge(backup, old) for old in keys(backup)[:3]], 0),
+        (lambda backup: backup.seal(), 0),
+    ],
+)
+@pytest.mark.parametrize("late", [False, True])
+def test_what_changes_after_the_last_look_is_left_alone(
+    happens: Callable[[Backup], object], left: int, late: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Merged objects are not taken for damage, whether the janitor's writer has seen the merge or loses the race."""
+    clock = _Clock()
+    address: Any = clock
+    spark: Any = None
+    clock.store.clock_ms = 1_780_000_000_000
+    backup = logged(clock.store, timestamps=(-9, -8, -7, 0))
+    job = RetentionJob(spark, address, PAIR, RetentionRules())
+    job._seen = observe(clock.store)
+    made = make_plan(job._seen, RetentionRules())
+    real = retention_job.narrow_step
+
+    def narrow(step: RetentionStep, seen: StoreObservation, rules: RetentionRules) -> RetentionStep | None:
+        found = real(step, seen, rules)
+        happens(backup)
+        if not late:
+            job._reader.refresh()
+        return found
+
+    monkeypatch.setattr(retention_job, "narrow_step", narrow)
+    (outcome,) = job.execute(made)
+    assert (outcome.failed, outcome.count) == (False, left)
+    assert outcome.note == (None if left == 3 else f"{3 - left} no longer so; left alone")
+    assert len(ChainReader(clock.store, PAIR).load(1).objects) == 4 - left
 
 
 class _Clock:
