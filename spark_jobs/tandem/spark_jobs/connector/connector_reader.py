@@ -105,7 +105,7 @@ class ConnectorReader:
         wanted = choose_files.files_to_read(listing, self.reading, self._wants)
         if not wanted:
             raise no_files_error(self._address, listing)
-        files = self.files(wanted, self._known())
+        files = self.files(wanted)
         choose_files.refuse_faults([finding for file in files for finding in file.findings])
         partitions, notes = [], choose_files.notes_on(listing)
         for topic, copies in sorted(choose_files.by_copy(files).items()):
@@ -135,16 +135,15 @@ class ConnectorReader:
             return {}
         return file_index.load(self._index, root=self._address.root, empty_as_null=self.reading.empty_as_null)
 
-    def files(
-        self, wanted: Sequence[ListedFile], known: Mapping[str, ConnectorFile] | None = None
-    ) -> list[ConnectorFile]:
-        """Return the figures of files; files that are unchanged since `known` are not read again.
+    def files(self, wanted: Sequence[ListedFile], *, read_all: bool = False) -> list[ConnectorFile]:
+        """Return the figures of files; unless `read_all`, files that are unchanged since the index are not read again.
 
-        Faults of a file are part of its figures, not raised.
+        Faults of a file are part of its figures, not raised. Raises ConfigError for an index that can't be used.
         """
-        before = known or {}
-        found = [before[item.key] for item in wanted if item.key in before and before[item.key].listed == item]
-        new = [item for item in wanted if item.key not in before or before[item.key].listed != item]
+        before = self._known()
+        known = {} if read_all else before
+        found = [known[item.key] for item in wanted if item.key in known and known[item.key].listed == item]
+        new = [item for item in wanted if item.key not in known or known[item.key].listed != item]
         return [*found, *self._read(new, before)] if new else found
 
     def _keep(self, before: Mapping[str, ConnectorFile], files: Iterable[ConnectorFile]) -> None:

@@ -89,14 +89,15 @@ class FilesResult:
 def verify_files(address: StoreAddress, reader: ConnectorReader, *, topics: Collection[str] | None) -> FilesResult:
     """Read all copies of the named `topics` (None: of all topics), or only the copies that `reader.reading` names.
 
-    Raises ConfigError if a named topic has no files, and the store's errors; each fault of a file is a finding.
+    Raises ConfigError if a named topic has no files, or for an index that can't be used, and the store's errors; each
+    fault of a file is a finding.
     """
     listing = reader.listing()
     missing = set(topics or ()) - {item.place.topic for item in listing.files}
     wanted = choose_files.files_to_read(listing, reader.reading, lambda topic: topics is None or topic in topics)
     if missing or not (wanted or listing.strays):
         raise no_files_error(address, listing, missing)
-    files = reader.files(wanted)
+    files = reader.files(wanted, read_all=True)
     findings = [*_strays(listing), *(finding for file in files for finding in file.findings)]
     results, choices = [], {}
     for topic, copies in sorted(choose_files.by_copy(files).items()):

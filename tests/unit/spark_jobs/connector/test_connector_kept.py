@@ -15,6 +15,7 @@ from tandem.backup_avro.errors import ConfigError, DamagedError
 from tandem.sink.store import StoreAccess, StoreTransientError
 from tandem.spark_jobs.connector import connector_reader, file_index
 from tandem.spark_jobs.connector.connector_reader import ConnectorReader
+from tandem.spark_jobs.connector.verify_files import verify_files
 from tandem.spark_jobs.reading.object_reader import StoreAddress
 from tandem.spark_jobs.restore.plan.options import RestoreOptions, plan_of
 
@@ -83,6 +84,24 @@ def test_a_read_that_is_interrupted_is_not_lost(
     read.clear()
     assert planned(root, tmp_path / "index")[1] == 20
     assert read == [last]
+
+
+def test_a_verification_reads_all_and_keeps_what_is_known_of_other_files(
+    root: Path, tmp_path: Path, read: list[str]
+) -> None:
+    """What it does not look at, of other topics, is not read again for the next plan."""
+    small = put(root, sink_key("small", 0, 0), avro(rows("small", 0, range(3))))
+    index = tmp_path / "index"
+    first = planned(root, index)
+    read.clear()
+    address = StoreAddress(root=root.as_uri(), settings=StoreAccess(), connector=ConnectorReading())
+    assert verify_files(address, ConnectorReader(address, index=index), topics={"small"}).clean
+    assert read == [small]
+    assert planned(root, index) == first
+    assert read == [small]
+    put(root, small, b"")
+    assert not verify_files(address, ConnectorReader(address, index=index), topics={"small"}).clean
+    assert len(file_index.load(index, root=address.root, empty_as_null=False)) == 2
 
 
 def test_what_is_wrong_with_a_file_is_never_kept(root: Path, tmp_path: Path, read: list[str]) -> None:
