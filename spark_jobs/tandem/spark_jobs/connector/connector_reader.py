@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 #: Threads that read files. Each holds one.
 _THREADS: Final = 16
-#: Files of at least this many bytes are read one at a time: a connector may have written files of any size.
+#: Files of at least this many bytes are read one at a time, not in threads: a connector may have written files of any
+#: size. Each is a task of its own in Spark.
 _LARGE: Final = 32 * 1024 * 1024
 #: Seconds between two writes of the index while files are read.
 _KEPT_EVERY_S: Final = 60.0
@@ -161,7 +162,7 @@ class ConnectorReader:
         found: list[ConnectorFile] = []
         done = 0
         kept_at = time.monotonic()
-        for run, tasks in ((_one_by_one, [[item] for item in large]), (self.run, file_findings.group(small))):
+        for run, tasks in ((self._run_large(), [[item] for item in large]), (self.run, file_findings.group(small))):
             for files in run(work, tasks):
                 found += files
                 done += sum(file.listed.size for file in files)
@@ -180,9 +181,12 @@ class ConnectorReader:
         large = [group for group in groups if sum(file.size for file in group) >= _LARGE]
         small = [group for group in groups if sum(file.size for file in group) < _LARGE]
         found: dict[str, SettledFiles] = {}
-        for run, tasks in ((_one_by_one, large), (self.run, small)):
+        for run, tasks in ((self._run_large(), large), (self.run, small)):
             found |= {group[0].key: settled for group, settled in zip(tasks, run(work, tasks), strict=True)}
         return found
+
+    def _run_large(self) -> Run:  # type: ignore[type-arg]  # for any task and its result
+        return _one_by_one if self.run is in_threads else self.run
 
 
 def _one_by_one(work: Callable[[_Task], _Result], tasks: Sequence[_Task]) -> Iterator[_Result]:

@@ -104,6 +104,28 @@ def test_a_verification_reads_all_and_keeps_what_is_known_of_other_files(
     assert len(file_index.load(index, root=address.root, empty_as_null=False)) == 2
 
 
+@pytest.mark.parametrize("cluster", [False, True])
+def test_large_files_are_read_by_the_cluster_if_there_is_one(
+    root: Path, cluster: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each in a task of its own, and overlapping ones too; in threads of one process one after the other."""
+    monkeypatch.setattr(connector_reader, "_LARGE", 1)
+    put(root, sink_key("orders", 0, 19), avro(rows("orders", 0, range(15, 30))))
+    address = StoreAddress(root=root.as_uri(), settings=StoreAccess(), connector=ConnectorReading())
+    reader = ConnectorReader(address)
+    sizes: list[int] = []
+
+    def run(work: Any, tasks: Any) -> Any:
+        sizes.extend(len(task) for task in tasks)
+        return [work(task) for task in tasks]
+
+    reader.run = run
+    if not cluster:
+        monkeypatch.setattr(connector_reader, "in_threads", run)
+    assert plan_of(reader, RestoreOptions()).records == 30
+    assert sizes == ([1, 1, 1, 2] if cluster else [])
+
+
 def test_what_is_wrong_with_a_file_is_never_kept(root: Path, tmp_path: Path, read: list[str]) -> None:
     """It is looked at again each time."""
     key = put(root, sink_key("orders", 1, 0), b"")
