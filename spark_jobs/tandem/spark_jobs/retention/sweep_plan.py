@@ -9,9 +9,9 @@ That is so while such a record stays in its generation, and while a restore may 
 another generation that ends at or before the tombstone and holds an older record. So a tombstone is removed only if
 every other generation that may still be restored reaches beyond it, and only with, or after, the last older record of
 its key. A generation that is claimed later reaches beyond it before it is COMPLETE. If a topic has got more partitions,
-a restore into another number of partitions brings records of one key from several partitions together again: its
-tombstones stay. A tombstone that a recorded consumer group has not read stays too: a restored group that resumes after
-the value and before the tombstone would never learn that the key was deleted.
+within a generation or between two, a restore into another number of partitions brings records of one key from several
+partitions together again: its tombstones stay. A tombstone that a recorded consumer group has not read stays too: a
+restored group that resumes after the value and before the tombstone would never learn that the key was deleted.
 
 A partition is not swept if it has a taint, even one before the sweep's entry (a restore may leave out the records
 beyond it), or if its topic is removed (this is its last backup). An open checkpoint stops a sweep at its cut, which may
@@ -133,6 +133,7 @@ def plan_sweep(
     tasks: list[SweepTask] = []
     left: dict[str, set[str]] = {}
     pieces = _pieces(state)
+    grown = _grown(state)
     for key, horizon in sorted(offsets.items()):
         topic = state.topics[key.topic_id]
         limit = min(horizon, cuts.get(key, horizon))
@@ -151,7 +152,9 @@ def plan_sweep(
                 topic=topic.name,
                 opening=state.opening,
                 horizon=limit,
-                settled=min([_settled(state, key, limit, others), *_committed([state, past, *others], key)]),
+                settled=0
+                if key.topic_id in grown
+                else min([_settled(state, key, limit, others), *_committed([state, past, *others], key)]),
                 pieces=mine,
                 rules=rules,
             )
@@ -188,6 +191,16 @@ def _worth_reading(state: Generation, key: PartitionKey, pieces: Sequence[SweepP
     fresh = sum(piece.part.records for piece in pieces if piece.part.last >= before)
     tombstones = sum(piece.part.tombstones for piece in pieces)
     return 2 * fresh + tombstones >= rules.min_gain * total
+
+
+def _grown(state: Generation) -> frozenset[str]:
+    """Return the ids of topics that got partitions, or were created, after the generation was complete."""
+    assert state.completed_at is not None
+    return frozenset(
+        key.topic_id
+        for key, position in state.positions.items()
+        if position.base.done_at is None or position.base.done_at > state.completed_at
+    )
 
 
 def _settled(state: Generation, key: PartitionKey, horizon: int, others: Iterable[Generation]) -> int:

@@ -501,6 +501,20 @@ def test_a_tombstone_that_a_recorded_group_has_not_read_stays(store: MemoryStore
     assert latest_of(store) == [15, 16, 17, 18, 19, 30]
 
 
+def test_tombstones_of_a_topic_that_has_grown_stay(store: MemoryStore) -> None:
+    """A value of the key may lie in another partition: a restore into another number brings both together."""
+    backup = Backup.claim(store, topics=[SPEC, TopicSpec("other")])
+    backup.commit([*records("other", 0, [0], tombstones=[0]), *records("t", 0, [0], keys=1)])
+    backup.complete()
+    store.clock_ms += 1000
+    backup.topics["t"] = replace(backup.topics["t"], partitions=2)
+    backup.commit(records("t", 1, [0], keys=1, tombstones=[0]), config={"t": {"cleanup.policy": "compact"}})
+    store.clock_ms += 1000
+    backup.commit([*records("other", 0, [30]), *records("t", 1, [30], keys=100)])
+    found = {(one.swept.topic, one.swept.key.partition): one.swept.tombstones for one in go(sweeper(store))}
+    assert found == {("other", 0): 1, ("t", 0): 0, ("t", 1): 0}
+
+
 def test_every_recorded_group_counts(store: MemoryStore) -> None:
     """As of now, as of the horizon, and in other generations that may be restored."""
     backup = busy(store)
