@@ -391,12 +391,13 @@ def _first_to_stay(state: Generation, goes: Callable[[StoredObject, Part], bool]
     """Return where the first part of each partition begins that has to stay; a partition without one is left out.
 
     Brokers delete a log from its start, so what follows is in the log, however old its timestamps are. Parts below the
-    recorded start of the log are not in it, and keep nothing.
+    recorded start of the log are not in it, and keep nothing; nor do records without a timestamp, which never expire.
     """
     found: dict[PartitionKey, int] = {}
     for item, part in state.live_parts():
         position = state.positions.get(part.key)
-        if (position is None or part.last >= position.log_start) and not goes(item, part):
+        in_log = position is None or part.last >= position.log_start
+        if in_log and part.min_timestamp >= 0 and not goes(item, part):
             found[part.key] = min(part.first, found.get(part.key, part.first))
     return found
 

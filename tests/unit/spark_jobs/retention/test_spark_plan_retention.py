@@ -140,6 +140,21 @@ def test_what_the_log_has_lost_keeps_nothing(store: ObjectStore) -> None:
     assert steps(plan(store))[RetentionAction.EXPIRE, 1].keys == tuple(keys(backup)[1:3])
 
 
+def test_records_without_a_timestamp_keep_only_themselves(store: ObjectStore) -> None:
+    """They never expire by age, and tell nothing of how old the log is where they lie."""
+    backup = Backup.claim(store, topics=[LOGS, ORDERS])
+    now = now_ms(store)
+    for first, timestamps in ((0, [-1] * 5), (10, [now - 30 * HOUR] * 5), (20, [-1, *[now] * 4])):
+        backup.commit(
+            [
+                replace(one, timestamp=at)
+                for one, at in zip(records("logs", 0, range(first, first + 5)), timestamps, strict=True)
+            ]
+        )
+    backup.complete()
+    assert steps(plan(store))[RetentionAction.EXPIRE, 1].keys == tuple(keys(backup)[1:2])
+
+
 def test_the_newest_object_of_a_partition_stays(store: ObjectStore) -> None:
     """Even when all are past the limit."""
     backup = logged(store, timestamps=(-9, -8, -7))

@@ -264,7 +264,9 @@ def test_what_a_heartbeat_says_of_lost_heads() -> None:
     assert heads.summary([], ["s3://x"]) is None
     assert heads.summary(lost, []) == said
     roots = ["s3://b", "s3://a", "s3://b", "s3://d", "s3://c"]
-    assert heads.summary(lost, roots) == f"{said}; they were published by who stored under s3://a, s3://b, s3://c"
+    assert heads.summary(lost, roots) == (
+        f"{said}; they were published by who stored under s3://a, s3://b, s3://c and 1 more"
+    )
 
 
 def test_status_names_a_bucket_that_was_put_back(store: MemoryStore) -> None:
