@@ -203,7 +203,7 @@ def _require_window(settings: LoadedConfig) -> None:
         raise ConfigError(
             "--horizon with --execute requires recovery.window: a sweep ends earlier moments, and --root and --pair "
             "don't tell which of them are promised",
-            code="TDM-T021",
+            code="TDM-T019",
             remedy="name the pair's configuration with -c/--config, or say what it promises: --set recovery.window=0s",
         )
 

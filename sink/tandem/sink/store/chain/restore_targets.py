@@ -76,7 +76,8 @@ def adopt_topic(store: ObjectStore, pair: str, topic: str) -> list[AdoptedTopic]
     be read count for nothing, and stay. Raises errors of the store.
     """
     removed = []
-    for info, targets in _notes(store, pair):
+    # Announcements first: one that is stored again after the ids of its plan would count as a later restore's.
+    for info, targets in sorted(_notes(store, pair), key=lambda note: ANY not in note[1].topics.values()):
         if topic not in targets.topics:
             continue
         # An announcement that is over must not begin anew.
