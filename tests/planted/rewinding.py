@@ -47,10 +47,10 @@ MISTAKES: tuple[Mistake, ...] = (
         new="",
     ),
     Mistake(
-        name="rewind: offsets are noted when they are committed already",
+        name="rewind: offsets are not noted before they are committed",
         file=_WRITE,
-        old="                self.note(ranges)\n            transaction.commit()\n",
-        new="                pass\n            transaction.commit()\n            self.note(ranges)\n",
+        old="            self.note(ranges)\n        self.own += ranges\n",
+        new="            pass\n        self.own += ranges\n",
     ),
     Mistake(
         name="rewind: what was written back already counts as a difference",

@@ -35,7 +35,7 @@ _DRILL: Final = re.compile(r".*\.drill-[0-9a-f]{8}")
 _INTERNAL: Final = layout.INTERNAL_TOPICS | {"_tandem_restore_progress"}
 _BROKER: Final = re.compile(r"^.*://|:[0-9]+\s*$|[\s\[\]]")
 """The parts of a broker's address other than the host: scheme, port, brackets, white space."""
-_ANY_OF: Final = re.compile(r"\\\w|\[\^?\]?[^]]*\]")
+_ANY_OF: Final = re.compile(r"\\\w|\[\^?\]?(?:\\.|[^]\\])*\]")
 """In a regular expression: a class of characters, or an escape that stands for one."""
 _REPEATED: Final = re.compile(r"(?:\w|-|\\\W)\*")
 """In a regular expression without these: a character that stands for itself, any number of times."""

@@ -18,7 +18,6 @@ from tandem.sink.process.safe_text import enumerated
 
 _LONGEST_ROOT: Final = 1000
 """Characters of a root that are remembered."""
-_SHOWN: Final = 3
 """Roots that a heartbeat names."""
 
 

@@ -28,7 +28,7 @@ def may_be_alive(instance: str, seen: Observation, policy: Policy) -> bool:
 
 def is_unheard(seen: Observation, policy: Policy) -> bool:
     """Return whether no message of the peer came for `liveness.timeout`, measured at most from this process's start."""
-    return seen.now_mono - _since(seen.peer.heard_mono, seen) >= policy.liveness_timeout_s
+    return seen.now_mono - _counted_from(seen.peer.heard_mono, seen) >= policy.liveness_timeout_s
 
 
 def is_silent(seen: Observation, policy: Policy) -> bool:
@@ -39,21 +39,21 @@ def is_silent(seen: Observation, policy: Policy) -> bool:
     instance would replace the other again and again, as long as messages are lost. Once messages can be heard again,
     the peer has `liveness.timeout` to send one: it may have been cut off longer than this instance.
     """
-    heard, progressed = _since(seen.peer.heard_mono, seen), _since(seen.peer.progressed_mono, seen)
+    heard, progressed = _counted_from(seen.peer.heard_mono, seen), _counted_from(seen.peer.progressed_mono, seen)
     listening = heard if seen.deaf else seen.listening_mono
     if seen.now_mono - max(heard, progressed, listening) < policy.liveness_timeout_s:
         return is_stalled(seen, policy)
     # Two growths after the last heartbeat: a dead peer's last entry may be seen late, with one more in flight.
-    before = _since(seen.peer.progressed_before_mono, seen)
+    before = _counted_from(seen.peer.progressed_before_mono, seen)
     went_on_unheard = before - heard >= max(_LOST_HEARTBEATS * policy.heartbeat_s, policy.liveness_timeout_s / 2)
     return not (seen.deaf or went_on_unheard) or seen.now_mono - progressed >= policy.quiet_s
 
 
 def is_stalled(seen: Observation, policy: Policy) -> bool:
     """Return whether the peer's chain got no entry for the progress timeout, whatever its heartbeats say."""
-    return seen.now_mono - _since(seen.peer.progressed_mono, seen) >= policy.progress_timeout_s
+    return seen.now_mono - _counted_from(seen.peer.progressed_mono, seen) >= policy.progress_timeout_s
 
 
-def _since(at: float | None, seen: Observation) -> float:
+def _counted_from(at: float | None, seen: Observation) -> float:
     """Return the time from which silence counts: what happened while this process stood still, it could not see."""
     return seen.started_mono if at is None else max(at, seen.started_mono)

@@ -51,7 +51,7 @@ class Observer:
         self._view: StoreView | None = None
         self._noted: dict[int, completion.NotedPositions] = {}
         self._noted_in: StoreView | None = None  # the view that was noted last
-        self.started_mono = self._looked_mono = self._listening_mono = time.monotonic()
+        self.started_mono = self._ticked_mono = self._listening_mono = time.monotonic()
         self._readiness = Readiness(policy, started_mono=self.started_mono)
 
     def start(self) -> None:
@@ -72,7 +72,7 @@ class Observer:
     def collect_views(self) -> StoreView | None:
         """Collect the watches' new results; return the newest view of the store, None before the first read."""
         now, survey, view = time.monotonic(), self._surveyor.take_survey(), self._watch.view
-        self._note_look(now)
+        self._note_tick(now)
         if survey is not None:
             self._topics = survey.found
             self._readiness.note_answer(Service.BROKERS, now)
@@ -85,16 +85,17 @@ class Observer:
         self._messages.follow_hints()
         return view
 
-    def _note_look(self, now: float) -> None:
+    def _note_tick(self, now: float) -> None:
         """Note since when this process runs on, and since when it hears the peer; `now` is the time of this tick.
 
         What a process that stood still has heard and read is old, and it learns of what came since within some ticks.
         """
-        if now - self._looked_mono > self._policy.liveness_timeout_s / 2:
+        stood_still_s = max(self._policy.liveness_timeout_s / 2, 3 * self._policy.heartbeat_s)
+        if now - self._ticked_mono > stood_still_s:
             self.started_mono = self._listening_mono = now
         elif self._parts.coordination.failing:
             self._listening_mono = now
-        self._looked_mono = now
+        self._ticked_mono = now
 
     def observe(self, view: StoreView) -> Observation:
         """Return the observation of this tick."""

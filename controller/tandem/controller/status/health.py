@@ -20,6 +20,7 @@ from tandem.controller.decision.pair_rules import rotation_due_at
 from tandem.controller.local_state.remembered_heads import ACCEPT_REMEDY
 from tandem.controller.status.pair_view import PairView, last_activity_at
 from tandem.sink.pipeline_report import Phase
+from tandem.sink.process.safe_text import enumerated
 from tandem.sink.read.progress.partition_progress import CONFIRM_CEILING_S
 
 _SHOWN = 3
@@ -97,9 +98,7 @@ def problems(seen: PairView) -> tuple[Problem, ...]:
 
 def first_names(names: Iterable[str], shown: int = _SHOWN) -> str:
     """Return the first `shown` of `names` and the number of the others, as text."""
-    all_names = list(names)
-    more = len(all_names) - shown
-    return ", ".join(all_names[:shown]) + (f" and {more} more" if more > 0 else "")
+    return enumerated(list(names), shown)
 
 
 def kept_note(generation: int, kept: Iterable[str]) -> str:

@@ -246,19 +246,22 @@ def _of_kms(arn: str, settings: KeySettings) -> RootKey:
 
 
 def _of_file(name: str, field: str) -> LocalKey:
-    shown = "(not shown: it may be the key)" if key_text.may_be_secret(name) else name
-    place = f"{field}: {shown}"
+    secret = key_text.may_be_secret(name)
+    place = f"{field}: {'(not shown: it may be the key)' if secret else name}"
+    absolute = ", as an absolute path" if secret else ""
     try:
         with Path(name).open("rb") as file:
             body = file.read(_LONGEST_FILE)
     except FileNotFoundError:
-        raise ConfigError(f"{place}: no such file", code="TDM-N007", remedy="mount it, or correct the path") from None
+        raise ConfigError(
+            f"{place}: no such file", code="TDM-N007", remedy=f"mount it, or correct the path{absolute}"
+        ) from None
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "not a path"
         raise ConfigError(
-            f"{place}: can't be read ({why})", code="TDM-N008", remedy="correct its path or permissions"
+            f"{place}: can't be read ({why})", code="TDM-N008", remedy=f"correct its path{absolute}, or its permissions"
         ) from None
-    return LocalKey.of(body.decode(errors="replace"), place)
+    return LocalKey.of(body.decode(errors="replace"), f"{field}: {name}")
 
 
 def _of_variable(name: str, environment: Mapping[str, str], field: str) -> LocalKey:

@@ -90,7 +90,7 @@ class KmsKey:
                 self._keep((stored, pair, generation), plain)
             return plain, stored
 
-        return self._find_or_ask(find, ask)
+        return self._find_or_request(find, ask)
 
     def wrapping_key(self, stored: bytes, pair: str, generation: int) -> bytes:
         """Return the key that KMS decrypts from `stored`."""
@@ -109,9 +109,9 @@ class KmsKey:
                 self._keep((stored, pair, generation), plain)
             return plain
 
-        return self._find_or_ask(find, ask)
+        return self._find_or_request(find, ask)
 
-    def _find_or_ask(self, find: Callable[[], _T | None], ask: Callable[[], _T]) -> _T:
+    def _find_or_request(self, find: Callable[[], _T | None], ask: Callable[[], _T]) -> _T:
         """Return what `find` has in memory, else what `ask` gets from KMS, by one call at a time."""
         with self._lock:
             found = find()

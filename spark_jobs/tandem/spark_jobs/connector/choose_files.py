@@ -26,7 +26,6 @@ NO_GENERATION: Final = 0
 #: The configuration of new topics, since a connector's files do not record that of the old ones.
 CONFIG: Final[Mapping[str, str]] = {"cleanup.policy": "compact"}
 _REPLICAS: Final = 3
-_SHOWN: Final = 3
 #: The largest number of partitions of a topic; a folder may be named after a day by mistake.
 _MOST_PARTITIONS: Final = 100_000
 _ID_BYTES: Final = 16

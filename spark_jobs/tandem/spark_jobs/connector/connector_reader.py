@@ -261,7 +261,6 @@ def no_files_error(address: StoreAddress, listing: FileListing, missing: Collect
     )
 
 
-_SHOWN: Final = 3
 _FIRST_CLAIM: Final = layout.claim_key("", 1)
 
 

@@ -148,7 +148,7 @@ class RetentionJob:
     def _carry_out(self, planned: RetentionStep, step: RetentionStep) -> StepOutcome:
         match step.action:
             case RetentionAction.EXPIRE:
-                step = self._expired(step)
+                step = self._expire(step)
             case RetentionAction.REPLACED | RetentionAction.LEFTOVERS:
                 self._delete(step.keys)
             case RetentionAction.ORPHANS:
@@ -191,13 +191,13 @@ class RetentionJob:
         former = None if state.clearing is None else state.clearing_by
         return ChainWriter(self._store, state, former or self._incarnation, stop=self._stop)
 
-    def _expired(self, step: RetentionStep) -> RetentionStep:
+    def _expire(self, step: RetentionStep) -> RetentionStep:
         """Take objects out of the chain; return those that were in it until then.
 
         The Active may merge some of them, or seal the generation, after the step was looked at once more.
         """
         writer = self._writer(self._state(step))
-        done = {key for batch in _batches(step.keys) for key in _take_out(writer, batch, step.reason)}
+        done = {key for batch in _batches(step.keys) for key in _append_rewrite(writer, batch, step.reason)}
         return replace(step, objects=tuple(item for item in step.objects if item.key in done))
 
     def _clear(self, planned: RetentionStep, step: RetentionStep) -> StepOutcome:
@@ -219,7 +219,7 @@ class RetentionJob:
         return StepOutcome(step=planned, count=done.objects, bytes=done.bytes)
 
 
-def _take_out(writer: ChainWriter, keys: tuple[str, ...], reason: str) -> tuple[str, ...]:
+def _append_rewrite(writer: ChainWriter, keys: tuple[str, ...], reason: str) -> tuple[str, ...]:
     """Append a REWRITE without those of the objects that are in the chain; return their keys. Raises ChainError."""
     state = writer.state
 

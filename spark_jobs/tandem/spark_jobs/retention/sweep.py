@@ -156,16 +156,17 @@ class Sweeper:
         return outcomes
 
     def _passes(self, at: int, sweeps: Sequence[GenerationSweep], *, write: bool) -> Iterator[SweepOutcome]:
-        """Sweep one generation. What a pass leaves for want of room is swept by the next one.
+        """Sweep one generation. The next pass sweeps what one leaves for want of room, and what it could not commit.
 
-        A later run would not read it: its records lie below a horizon by then, and so are not new.
+        A later run would not read that: its records lie below a horizon by then, and so are not new.
         """
-        for _ in range(_PASSES):
+        for done in range(_PASSES):
             again = set()
             for sweep in sweeps:
                 for outcome in self._sweep(sweep, write=write):
                     yield outcome
-                    if write and outcome.note is None and outcome.swept.to_continue:
+                    left = outcome.swept.to_continue if outcome.note is None else bool(done)
+                    if write and left:
                         again.add(outcome.swept.key)
             if not again:
                 return

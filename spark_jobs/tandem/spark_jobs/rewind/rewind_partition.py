@@ -222,7 +222,7 @@ def changed_records(
     """Yield hash and record of each change: what a rewind writes, the key's old record or a tombstone.
 
     Values are read again, one block after the other; of the changes only offsets and hashes are kept in memory. At the
-    end, `gone` gets those created keys whose record was compacted away since the comparison: others wrote them again.
+    end, `gone` gets those created keys whose record was compacted away since the comparison: they were written again.
     """
     old: dict[int, int] = {}
     created: dict[int, int] = {}

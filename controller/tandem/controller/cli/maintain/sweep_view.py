@@ -166,6 +166,6 @@ def tell(outcome: SweepOutcome) -> None:
         gain = output.size(swept.before - swept.after)
         output.note(f"{where}: {swept.records:,} records of {len(swept.replaced)} objects, {gain}")
     if swept.forgot:
-        output.note(f"{where}: more tombstones than one pass remembers; the others stay until a later one")
+        output.note(f"{where}: more tombstones than one pass remembers; the others wait for the next pass")
     if swept.full:
-        output.note(f"{where}: more objects than one pass rewrites; the others stay until a later one")
+        output.note(f"{where}: more objects than one pass rewrites; the others wait for the next pass")

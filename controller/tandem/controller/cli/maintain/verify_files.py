@@ -26,7 +26,7 @@ def verify_files(
 ) -> bool:
     """Read all files and print the result; return whether there are no findings. Stores no outcome.
 
-    The run writes the `index` but does not rely on an existing one.
+    The run reads all files, whatever the `index` says of them, and writes it; what it says of others stays.
     """
     from tandem.spark_jobs.connector import verify_files as connector_verify  # noqa: PLC0415 - loaded when the command runs, not for --help
     from tandem.spark_jobs.connector.connector_reader import ConnectorReader, in_spark  # noqa: PLC0415 - likewise

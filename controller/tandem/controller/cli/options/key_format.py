@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import codecs
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
@@ -48,8 +47,8 @@ def decode_key(option: str, text: str, form: KeyFormat) -> bytes:
 def keys_in_file(option: str, file: Path, form: KeyFormat) -> Iterator[bytes]:
     """Yield the stored bytes of the keys in a file, one on each line, which may end as on Windows.
 
-    ConfigError if the file can't be read, has more than 64 MiB, is UTF-16, or has a line that is empty (more likely a
-    mistake than an empty key) or not in the format.
+    ConfigError if the file can't be read, has more than 64 MiB, is not UTF-8, or has a line that is empty (more likely
+    a mistake than an empty key) or not in the format.
     """
     place = f"{option} {file}"
     lines = _text(place, file).split("\n")
@@ -59,7 +58,9 @@ def keys_in_file(option: str, file: Path, form: KeyFormat) -> Iterator[bytes]:
             yield decode_key(f"{place}, line {number}", text, form)
         elif number < len(lines):
             raise ConfigError(
-                f"{place}, line {number} is empty", code="TDM-C059", remedy="an empty key is named with an option: ''"
+                f"{place}, line {number} is empty",
+                code="TDM-C059",
+                remedy=f"an empty key is named with {option.replace('keys-file', 'key')} ''",
             )
 
 
@@ -74,10 +75,14 @@ def _text(place: str, file: Path) -> str:
         ) from None
     if len(data) > _MOST_BYTES:
         raise ConfigError(f"{place} has more than 64 MiB", code="TDM-C057", remedy="divide it, and do part after part")
-    if b"\0" in data or data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeError:
+        text = "\0"
+    if "\0" in text:  # UTF-16 may have no mark
         raise ConfigError(
-            f"{place} is UTF-16, or no text",
+            f"{place} is not UTF-8",
             code="TDM-C058",
             remedy="write it in UTF-8, with one key on each line; or in hex, with --key-format hex",
         )
-    return data.decode("utf-8-sig", "surrogateescape")
+    return text

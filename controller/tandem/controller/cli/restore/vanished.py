@@ -221,9 +221,9 @@ def _outcome(found: VanishedKeysDocument) -> str:
     if not left:
         return "the keys are back; the kept copies stay until `tandem release`"
     return (
-        f"{written:,} of {restorable:,} keys are back; {left:,} were left alone: others wrote them meanwhile, "
-        "though a transaction that was open may have been aborted. Run it again before `tandem release`, until which "
-        "the kept copies stay"
+        f"{written:,} of {restorable:,} keys are back; {left:,} left alone, because others wrote them meanwhile, "
+        "perhaps in transactions that were aborted since. Run it again before `tandem release`; until then the kept "
+        "copies stay"
     )
 
 

@@ -72,7 +72,7 @@ class OpenTransaction(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class GuardedWriter(Generic[Key]):
-    """Writes the records of one partition. `note` is told the offsets of each transaction before it is committed.
+    """Writes the records of one partition. `note` is told the offsets of each transaction as soon as it is sent.
 
     `own` are the offsets that earlier attempts of the same run have noted, ascending; what they committed counts as
     written. Those of this run's transactions are added, also of the aborted ones.
@@ -117,13 +117,14 @@ class GuardedWriter(Generic[Key]):
     ) -> list[PlannedRecord[Key]]:
         """Send the records; commit if others wrote none of their keys before. Return those of the other keys."""
         ranges = transaction.send([one.body for one in records])
-        # Aborted or not: a record that is aborted looks like any other below an older transaction that is open.
+        # Also what is aborted then: below an older transaction that is open, it looks like any other record, for
+        # a later attempt too.
+        if self.note is not None:
+            self.note(ranges)
         self.own += ranges
         meanwhile = self.log.written_since(self.own, until=max(last for _, last in ranges) + 1)
         rest = self._without(meanwhile, records)
         if len(rest) == len(records):
-            if self.note is not None:
-                self.note(ranges)
             transaction.commit()
             self.written += len(records)
         return rest

@@ -72,7 +72,6 @@ _LARGEST_PADDING: Final = 16 << 20
 #: Bytes that a batch of one record takes besides the record, and that compression may add.
 _BATCH_OVERHEAD: Final = 1024
 _SMALLEST_BATCH: Final = 1024
-_SHOWN: Final = 5
 _MIN_INSYNC: Final = "min.insync.replicas"
 
 #: Settings that name brokers of the cluster that was backed up.
@@ -425,9 +424,8 @@ def _unrecorded(found: FoundState, selection: Selection) -> Iterator[str]:
     groups = max(used, key=lambda state: (state.at, state.number)).unrecorded if used else {}
     if groups:
         named = [f"{name} ({why})" for name, why in sorted(groups.items())]
-        more = f" and {len(named) - _SHOWN} more" if len(named) > _SHOWN else ""
         yield (
-            f"the backup has no positions of groups {', '.join(named[:_SHOWN])}{more}: what reads the restored topics "
+            f"the backup has no positions of groups {enumerated(named)}: what reads the restored topics "
             "under these names begins where its own settings say"
         )
 

@@ -73,6 +73,3 @@ def wait_cleaned(
                 "the same command again to wait on, or without --wait-cleaned to end the restore",
             )
         time.sleep(min(_PAUSE_S, patience_s))
-
-
-_NAMED: Final = 5

@@ -56,8 +56,9 @@ def test_an_empty_line_is_not_the_empty_key(data: bytes, refused: Refused) -> No
 def test_a_file_of_another_encoding(text: str, encoding: str, refused: Refused) -> None:
     """Its bytes are keys that no object has: a run would prove that, and end with 0."""
     mark = codecs.BOM_UTF16_BE if encoding == "utf-16-be" else b""
-    assert "left.txt is UTF-16, or no text [TDM-C058]" in refused(mark + text.encode(encoding))
+    assert "left.txt is not UTF-8 [TDM-C058]" in refused(mark + text.encode(encoding))
     assert "[TDM-C058]" in refused("customer-7\n".encode("utf-16-le")), "an editor may leave the mark out"
+    assert "[TDM-C058]" in refused("müller\n".encode("latin-1"))
 
 
 def test_a_key_in_another_format(refused: Refused) -> None:

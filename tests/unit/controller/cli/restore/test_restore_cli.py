@@ -138,9 +138,9 @@ def test_changes(tmp_path: Path) -> None:
     file.write_text("a\n\nb\n")
     with pytest.raises(ConfigError, match="line 2 is empty"):
         _shape(exclude_keys_file=file)
-    for encoding in ("utf-16", "utf-16-le"):
-        file.write_text("a\nb\n", encoding=encoding)
-        with pytest.raises(ConfigError, match="is UTF-16"):
+    for encoding in ("utf-16", "utf-16-le", "latin-1"):
+        file.write_text("ä\nb\n", encoding=encoding)
+        with pytest.raises(ConfigError, match="is not UTF-8"):
             _shape(exclude_keys_file=file)
     span = _shape(filter_timestamp="2026-05-04T10:00:00Z..")
     assert (span.since, span.before) == (1777888800000, None)

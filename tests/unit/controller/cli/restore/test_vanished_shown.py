@@ -38,7 +38,7 @@ def test_all_keys_are_back(capsys: pytest.CaptureFixture[str]) -> None:
 def test_keys_that_were_left_alone_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
     """A release would delete the only copy of those whose newer record was aborted."""
     text = said(capsys, 400, 399)
-    assert "799 of 800 keys are back; 1 were left alone" in text
+    assert "799 of 800 keys are back; 1 left alone" in text
     assert "Run it again before `tandem release`" in text
 
 

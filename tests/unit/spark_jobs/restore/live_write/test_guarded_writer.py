@@ -275,11 +275,16 @@ def test_what_differs_comes_back_and_what_others_write_stands(seed: int, monkeyp
         assert final.get(key) == (before if broker.log[at].by == "rewind" else after).get(key), (key, broker.log[at])
 
 
-def test_own_aborted_records_are_not_others_writes_below_an_open_transaction() -> None:
-    """Another producer's transaction hides that they were aborted: only the key that it collides with is left alone."""
+@pytest.mark.parametrize("lost", [False, True])
+def test_own_aborted_records_are_not_others_writes_below_an_open_transaction(lost: bool) -> None:
+    """Another producer's transaction hides that they were aborted: only the key that it collides with is left alone.
+
+    Also if the attempt is lost after that, and another one begins.
+    """
     broker = Broker(random.Random(0))
     broker.append(b"other", b"theirs", by="others", status="open")
-    collides = [b"key-0"]
+    collides, kills = [b"key-0"], ["noted"] if lost else []
+    notes: list[OffsetRange] = []
 
     def begin() -> Transaction:
         for one in broker.log:
@@ -287,13 +292,20 @@ def test_own_aborted_records_are_not_others_writes_below_an_open_transaction() -
                 one.status = "aborted"
         if collides:
             broker.append(collides.pop(), b"theirs", by="others")
-        return Transaction(broker, [])
+        return Transaction(broker, kills)
 
-    writer = GuardedWriter(log=Log(broker, 0), begin=begin)
     keys = [b"key-%d" % number for number in range(5)]
-    writer.write(
-        PlannedRecord(hash_key(key), encode(Record(topic="orders", partition=0, offset=0, key=key))) for key in keys
-    )
+    for attempt in range(1 + lost):
+        writer = GuardedWriter(log=Log(broker, 0), begin=begin, note=notes.extend, own=sorted(notes))
+        records = [
+            PlannedRecord(hash_key(key), encode(Record(topic="orders", partition=0, offset=0, key=key))) for key in keys
+        ]
+        if attempt < lost:
+            with pytest.raises(KilledError):
+                writer.write(records)
+            kills.clear()
+        else:
+            writer.write(records)
     assert (writer.left_alone, writer.written) == ({hash_key(b"key-0")}, 4)
     assert written_by_rewind(broker, 0) == set(keys[1:])
 
