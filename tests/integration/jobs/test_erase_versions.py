@@ -70,7 +70,7 @@ def test_former_versions_are_counted_and_purged(
     store.delete([lost.key])
 
     left = config.with_name("left.txt")
-    left.write_bytes(b"\xef\xbb\xbfkey-0\r\n\r\nkey-3\r\nkey-0")  # an editor's mark, an empty line, a key twice
+    left.write_bytes(b"\xef\xbb\xbfkey-0\r\nkey-3\r\nkey-0")  # an editor's mark, a key twice
     erase = ("erase", "orders", "--keys-file", str(left), "--skip-live")
     plan, _ = tandem(config, *erase, "--dry-run", "--purge-versions")
     assert (plan["plan"]["keys"], plan["plan"]["found"], plan["plan"]["records"]) == (2, 2, 2 * 2 * 2 * 2 + 2)
