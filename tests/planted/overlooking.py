@@ -108,12 +108,6 @@ MISTAKES = (
         new="",
     ),
     Mistake(
-        name="overlooking: passes of a rewind follow the distance of offsets",
-        file="spark_jobs/tandem/spark_jobs/rewind/rewind_partition.py",
-        old="        self.passes = self.task.passes or bucket_count(known)\n",
-        new="        self.passes = self.task.passes or bucket_count(known + (self.task.head or 0))\n",
-    ),
-    Mistake(
         name="overlooking: keys that vanished from a copy that is kept whole are in no metric",
         file="controller/tandem/controller/metrics/instance_metrics.py",
         old="    return replace(made, vanished_keys=made.vanished_keys + unrecorded)\n",

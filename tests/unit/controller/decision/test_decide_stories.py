@@ -166,7 +166,9 @@ STORIES = {
     "the Active was not heard since I could hear": story(
         look(peers(1), peer=SILENT, listening_mono=440.0), CLAIM_2, reason=Reason.ACTIVE_SILENT
     ),
-    "I stood still, and the Active's last message is old": story(look(peers(1), peer=SILENT, started_mono=450.0)),
+    "I stood still, and the Active's last message is old": story(
+        look(peers(1), peer=replace(SILENT, progressed_before_mono=390.0), started_mono=450.0)
+    ),
     "the Active was never heard, but I am new": story(look(peers(1), peer=Peer(instance="b"), started_mono=450.0)),
     "the Active talks, but its chain stands still": story(
         look(peers(1), now_mono=5000.0, peer=Peer(instance="b", heard_mono=4999.0, progressed_mono=100.0)),
