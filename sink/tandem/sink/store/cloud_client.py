@@ -27,7 +27,6 @@ from tandem.sink.store.cloud_answers import FailedRequest, error_of, read_error
 from tandem.sink.store.contract.object_store import StoreTransientError
 from tandem.sink.store.contract.store_clock import StoreClock
 from tandem.sink.store.contract.store_settings import StoreAccess
-from tandem.sink.store.s3.answers import utc
 
 if TYPE_CHECKING:
     from obstore.store import AzureConfig, AzureStore, ClientConfig, GCSConfig, GCSStore, RetryConfig
@@ -154,7 +153,7 @@ class CloudCaller:
                 date = refusal.headers["Date"]
         if date is not None:
             with suppress(ValueError):
-                self._clock.observe(utc(parsedate_to_datetime(date)), at=self._monotonic())
+                self._clock.observe(parsedate_to_datetime(date), at=self._monotonic())
 
     def _masked(self, failed: FailedRequest) -> FailedRequest:
         """Return the same without the account's key, which a proxy may repeat."""

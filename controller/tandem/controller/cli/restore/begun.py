@@ -110,12 +110,11 @@ def abandon(
     A run that is still at work is ended, too, and the restore cannot be resumed. The records that it wrote stay in the
     topics. Exit code 5 if it ended; 3 if the cluster refuses some of the config.
     """
-    from tandem.controller.status.health import first_names  # noqa: PLC0415 - loaded when the command runs, not for --help
-    from tandem.spark_jobs.restore import abandon as job  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.restore import abandon as job  # noqa: PLC0415 - loaded when the command runs, not for --help
 
     target = _target(context, config, overrides, target_servers, target_config)
     begun = job.find(target, plan)
-    output.note(f"restore {_short(begun)} into {first_names(sorted(begun.targets))}, begun at {iso(begun.at)}")
+    output.note(f"restore {_short(begun)} into {enumerated(sorted(begun.targets), 3)}, begun at {iso(begun.at)}")
     consent("Give it up? It can't be resumed then, and a run that is at work ends.", yes=yes)
     done = job.abandon(target, plan, output.note)  # looks again: the answer may have taken a while
     body = RestoreAbandoned(

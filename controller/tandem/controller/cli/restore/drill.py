@@ -179,10 +179,9 @@ def _now() -> int:
 def _what(plan: RestorePlan | None, options: RestoreOptions) -> str:
     from tandem.backup_avro.chain.entries import sha256_hex  # noqa: PLC0415 - loaded when the command runs, not for --help
     from tandem.backup_avro.chain.json_codec import canonical  # noqa: PLC0415 - likewise
-    from tandem.controller.status.health import first_names  # noqa: PLC0415 - likewise
 
     names = options.topics or ()
-    which = first_names(names, _NAMED) or "all topics"
+    which = safe_text.enumerated(names, _NAMED) or "all topics"
     if len(names) > _NAMED:  # the digest tells sets of topics apart: a drill settles findings of the same set
         which += f" ({sha256_hex(canonical(sorted(names)))[:8]})"
     if options.generation is not None:

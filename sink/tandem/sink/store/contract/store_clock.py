@@ -6,11 +6,16 @@ Pure: the local time is an argument.
 from __future__ import annotations
 
 import threading
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 _STEP_BACK = timedelta(seconds=31)
 """How far the estimate may run ahead of a `Date` before it is set back: the header's resolution of 1 s, and 30 s for
 servers behind one address whose clocks differ and for answers that a stalled thread reported late."""
+
+
+def utc(moment: datetime) -> datetime:
+    """Return the same moment in UTC; one without a zone is in UTC."""
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
 class StoreClock:
@@ -27,7 +32,8 @@ class StoreClock:
         self._base: tuple[datetime, float] | None = None
 
     def observe(self, date: datetime, *, at: float) -> None:
-        """Update the estimate by the `Date` of an answer that arrived at monotonic second `at`."""
+        """Update the estimate by the `Date` of an answer that arrived at monotonic second `at`; see `utc`."""
+        date = utc(date)
         with self._lock:
             estimate = self._estimate(at)
             if estimate is None or estimate < date or estimate > date + _STEP_BACK:

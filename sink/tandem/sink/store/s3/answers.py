@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
+
+from tandem.sink.store.contract.store_clock import utc
 
 _OK: Final = 200
 _WITH_END: Final = frozenset({"ListObjectsV2", "ListObjectVersions"})
@@ -96,25 +98,19 @@ def next_uploads(page: Any, seen: Container[tuple[str, ...]]) -> dict[str, str] 
     """Return the arguments for the next page, None if there is none; `seen` are the markers of earlier pages."""
     if not page.get("IsTruncated") or not page.get("NextKeyMarker"):
         return None
-    following = {
-        "KeyMarker": _text(page["NextKeyMarker"]), "UploadIdMarker": _text(page.get("NextUploadIdMarker", ""))
-    }  # fmt: skip
-    if tuple(following.values()) in seen:
-        raise ValueError("a listing that never ends")
-    return following
+    return _unseen(seen, KeyMarker=page["NextKeyMarker"], UploadIdMarker=page.get("NextUploadIdMarker", ""))
 
 
 def next_versions(page: Any, seen: Container[tuple[str, ...]]) -> dict[str, str]:  # noqa: ANN401 (as above)
     """Return the arguments for the page after `page`, which is not the last; `seen`: the markers of earlier ones."""
-    following = {"KeyMarker": _text(page["NextKeyMarker"]), "VersionIdMarker": _text(page["NextVersionIdMarker"])}
+    return _unseen(seen, KeyMarker=page["NextKeyMarker"], VersionIdMarker=page["NextVersionIdMarker"])
+
+
+def _unseen(seen: Container[tuple[str, ...]], **markers: Any) -> dict[str, str]:  # noqa: ANN401 (as above)
+    following = {name: _text(marker) for name, marker in markers.items()}
     if tuple(following.values()) in seen:
         raise ValueError("a listing that never ends")
     return following
-
-
-def utc(moment: datetime) -> datetime:
-    """Return the same moment in UTC; one without a zone is in UTC."""
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
 def _below(prefix: str, name: object) -> str:

@@ -25,7 +25,7 @@ from tandem.sink.process import clock
 from tandem.sink.store.contract.object_store import StoreDeniedError, StoreTransientError
 from tandem.sink.store.contract.store_clock import StoreClock
 from tandem.sink.store.contract.store_settings import StoreAccess, check_endpoint
-from tandem.sink.store.s3.answers import require_end, utc
+from tandem.sink.store.s3.answers import require_end
 from tandem.sink.store.s3.error_answers import error_of
 from tandem.sink.store.s3.sent_credentials import SentCredentials
 
@@ -134,7 +134,7 @@ class S3Caller:
         date = parsed.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
         if date is not None:
             with suppress(ValueError):
-                self._clock.observe(utc(parsedate_to_datetime(date)), at=self._monotonic())
+                self._clock.observe(parsedate_to_datetime(date), at=self._monotonic())
 
 
 def _make_client(settings: StoreAccess) -> S3Client:

@@ -41,6 +41,7 @@ from tandem.sink.store.contract.object_store import (
     check_size,
 )
 from tandem.sink.store.contract.probe import probe_key, probe_put_if_absent
+from tandem.sink.store.contract.store_clock import utc
 from tandem.sink.store.contract.store_settings import StoreAccess
 from tandem.sink.store.s3.answers import (
     failed_deletes,
@@ -52,7 +53,6 @@ from tandem.sink.store.s3.answers import (
     next_uploads,
     read_body,
     size_of,
-    utc,
 )
 from tandem.sink.store.s3.client import ChecksumError, S3Caller
 from tandem.sink.store.s3.error_answers import error_of
