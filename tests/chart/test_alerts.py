@@ -60,6 +60,7 @@ ON_A_STORE = {
     "TandemKeyMissing",
     "TandemKeysVanished",
     "TandemLossSigns",
+    "TandemObjectsExpire",
     "TandemRecoveryWindowShort",
 } | {f"Tandem{kind.value.capitalize()}{what}" for kind in JobKind for what in ("Failed", "Stale")}
 # The simulation's turns take 15 s, its tombstones live 1000 s.
@@ -227,28 +228,24 @@ def test_topics_may_have_lost_records(watched: Watched, quick: Path) -> None:
     ask(quick, watched.history, {"TandemLossSigns": Moments(before=4, fires=10, after=16)})
 
 
-def test_a_key_is_taken_out_of_the_configuration(watched: Watched, quick: Path) -> None:
-    """By mistake, and named again; both with a restart."""
+@pytest.mark.parametrize(
+    ("alert", "count"), [("TandemKeyMissing", "missing_keys"), ("TandemDutyFails", "failing_duties")]
+)
+def test_something_is_lacking_for_some_seconds(watched: Watched, quick: Path, alert: str, count: str) -> None:
+    """A key that is taken out of the configuration and named again; a right that is withdrawn and granted again."""
     plain = watched.page.look
-    watched.page.look = lambda: replace(plain(), missing_keys=0)
-    watched.seconds(5)
-    watched.page.look = lambda: replace(plain(), missing_keys=1)
-    watched.seconds(6)
-    watched.page.look = lambda: replace(plain(), missing_keys=0)
-    watched.seconds(6)
-    ask(quick, watched.history, {"TandemKeyMissing": Moments(before=4, fires=10, after=16)})
+    for many, seconds in ((0, 5), (1, 6), (0, 6)):
+        watched.page.look = lambda many=many: replace(plain(), **{count: many})  # type: ignore[misc]
+        watched.seconds(seconds)
+    ask(quick, watched.history, {alert: Moments(before=4, fires=10, after=16)})
 
 
-def test_a_duty_fails_for_lack_of_a_right(watched: Watched, quick: Path) -> None:
-    """Until the right is granted and the next try succeeds."""
-    plain = watched.page.look
-    watched.page.look = lambda: replace(plain(), failing_duties=0)
-    watched.seconds(5)
-    watched.page.look = lambda: replace(plain(), failing_duties=1)
-    watched.seconds(6)
-    watched.page.look = lambda: replace(plain(), failing_duties=0)
-    watched.seconds(6)
-    ask(quick, watched.history, {"TandemDutyFails": Moments(before=4, fires=10, after=16)})
+def test_a_lifecycle_rule_is_made_and_ended(watched: Watched, quick: Path) -> None:
+    """By someone who owns the bucket."""
+    for many, seconds in ((0, 5), (1, 6), (0, 6)):
+        watched.page.results = lambda many=many: LastRuns(known=True, lifecycle_rules=many)  # type: ignore[misc]
+        watched.seconds(seconds)
+    ask(quick, watched.history, {"TandemObjectsExpire": Moments(before=4, fires=10, after=16)})
 
 
 def test_an_instance_waits_at_its_start(watched: Watched, quick: Path) -> None:

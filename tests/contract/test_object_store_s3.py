@@ -16,7 +16,9 @@ import pytest
 from tandem.backup_avro.errors import ConfigError
 from tandem.controller.sandbox.s3 import S3Server
 from tandem.sink.store import ObjectStore, PutResult, StoreAccess, StoreDeniedError, StoreMissingError
+from tandem.sink.store.contract.lifecycle_rules import lifecycle_rules
 from tandem.sink.store.open_store import open_adapter
+from tandem.sink.store.signed_store import SignedStore
 
 MIB = 1024 * 1024
 Opener = Callable[..., ObjectStore]
@@ -129,6 +131,25 @@ def test_encryption_is_asked_for(
         found = {name: answer[name] for name in ("ServerSideEncryption", "SSEKMSKeyId") if name in answer}
         # A bucket encrypts with AES256 by default.
         assert found == (wanted or {"ServerSideEncryption": "AES256"}) or (not wanted and found == {})
+    store.close()
+
+
+def test_rules_that_take_the_backup_away_are_warned_of(moto_url: str, moto_client: Any) -> None:
+    """Once there is one; a rule for what nobody needs any more is none."""
+    moto_client.create_bucket(Bucket="expiring")
+    store = open_on_moto(moto_url, "expiring")
+    assert (store.probe("p/"), lifecycle_rules(store, "p/")) == ((), ())
+    rules: list[dict[str, Any]] = [
+        {"ID": "tidy", "NoncurrentVersionExpiration": {"NoncurrentDays": 3}},
+        {"ID": "save money", "Expiration": {"Days": 30}},
+    ]
+    moto_client.put_bucket_lifecycle_configuration(
+        Bucket="expiring",
+        LifecycleConfiguration={"Rules": [{"Status": "Enabled", "Filter": {"Prefix": ""}} | rule for rule in rules]},
+    )
+    (warning,) = store.probe("p/")
+    assert "'save money' deletes, 30 days after they were written, objects of the whole bucket" in warning
+    assert [rule.name for rule in lifecycle_rules(SignedStore(store, StoreAccess()), "p/") or ()] == ["save money"]
     store.close()
 
 

@@ -236,6 +236,15 @@ def read(client: Any, admin: Any, key: str) -> None:
     assert caught.value.response["Error"]["Code"] == "NoSuchKey"
 
 
+def read_lifecycle(client: Any, *_: object) -> None:
+    """Ask for the lifecycle rules; that there are none is said with an error. Raises ClientError."""
+    try:
+        client.get_bucket_lifecycle_configuration(Bucket=rows.BUCKET)
+    except ClientError as error:
+        if error.response["Error"]["Code"] != "NoSuchLifecycleConfiguration":
+            raise
+
+
 OPEN = {"Effect": "Allow", "Principal": "*", "Action": "s3:*", "Resource": f"arn:aws:s3:::{rows.BUCKET}/*"}
 EXPIRE = {"ID": "x", "Status": "Enabled", "Filter": {"Prefix": "z/"}, "Expiration": {"Days": 9}}
 REQUESTS: Mapping[str, Callable[[Any, Any, str], object]] = {
@@ -255,6 +264,7 @@ REQUESTS: Mapping[str, Callable[[Any, Any, str], object]] = {
     "PutBucketVersioning": lambda client, *_: client.put_bucket_versioning(
         Bucket=rows.BUCKET, VersioningConfiguration={"Status": "Suspended"}
     ),
+    "GetLifecycleConfiguration": read_lifecycle,
     "PutLifecycleConfiguration": lambda client, *_: client.put_bucket_lifecycle_configuration(
         Bucket=rows.BUCKET, LifecycleConfiguration={"Rules": [EXPIRE]}
     ),

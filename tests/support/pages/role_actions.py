@@ -127,6 +127,7 @@ S3_ACTIONS: Final[Sequence[S3Action]] = (
     _s3("ask whether there are versions", "GetBucketVersioning", None, WRITERS),
     _s3("list versions", "ListBucketVersions", f"{_P}/generations/", NOBODY),
     _s3("switch versions on or off", "PutBucketVersioning", None, NOBODY),
+    _s3("ask for the lifecycle", "GetLifecycleConfiguration", None, WRITERS | {"operator", "viewer"}),
     _s3("change the lifecycle", "PutLifecycleConfiguration", None, NOBODY),
     _s3("change the bucket's policy", "PutBucketPolicy", None, NOBODY),
     _s3("change an object's owner or readers", "PutObjectAcl", _ENTRY, NOBODY),

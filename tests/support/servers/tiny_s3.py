@@ -160,6 +160,16 @@ class TinyS3(ThreadingHTTPServer):
         return super().get_request()
 
 
+def answers(status: int, code: str) -> Fault:
+    """An S3 error instead of the service."""
+
+    def fault(request: Request) -> bool:
+        request.fail(status, code)
+        return True
+
+    return fault
+
+
 def settings_for(url: str, **more: Any) -> StoreAccess:
     """Settings with little patience."""
     chosen = {"attempts": 3, "backoff_initial": 0.01, "backoff_max": 0.05, "read_timeout": 5.0} | more

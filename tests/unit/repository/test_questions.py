@@ -41,6 +41,7 @@ TURN, RESTORE = figures("a turn**"), figures("a restore of everything")
 COST = figures("all of it, a month")
 ZONES = figures("two thirds of it across zones, a month")
 IAM = ("ListBucket", "GetObject", "PutObject", "DeleteObject", "ListBucketMultipartUploads", "AbortMultipartUpload")
+IAM_SETTINGS = ("GetBucketVersioning", "GetLifecycleConfiguration")
 
 ANSWERS = {
     "How large must it be?": Answer("docs/resources.md", ("one and a half cores", "1 GiB", "no disk", "2.2 times")),
@@ -48,7 +49,7 @@ ANSWERS = {
         "docs/recovery-objectives.md#cost-per-month-500-gb-in-60-topics", (*COST, ZONES[0].split()[0])
     ),
     "Which rights does it need in IAM?": Answer(
-        "docs/roles.md", (*(f"s3:{name}" for name in (*IAM, "GetBucketVersioning")), "`Read`", "`DescribeConfigs`")
+        "docs/roles.md", (*(f"s3:{name}" for name in (*IAM, *IAM_SETTINGS)), "`Read`", "`DescribeConfigs`")
     ),
     "How is it upgraded?": Answer("docs/operations.md#upgrade", ("Stop the Passive", "then", "liveness.timeout")),
     "What if both instances are lost?": Answer(
@@ -157,4 +158,4 @@ def test_the_rights_are_those_of_the_policy() -> None:
     place = s3.place_of("s3://bucket/prefix", pair="orders", instances=("a", "b"))
     statements = s3.policy(place, CredentialRole.WRITER, instance="a")["Statement"]
     actions = {action for statement in statements for action in statement["Action"]}
-    assert actions == {f"s3:{name}" for name in (*IAM, "GetBucketVersioning")}
+    assert actions == {f"s3:{name}" for name in (*IAM, *IAM_SETTINGS)}

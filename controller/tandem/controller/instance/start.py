@@ -73,7 +73,8 @@ def set_up(
     me = config.require_instance()
     store = _persist(stop, "store", open_store)
     _LOG.info("starting", store=store.url, brokers=config.kafka["bootstrap.servers"])
-    _persist(stop, "store", lambda: store.probe(f"{config.pair}/"))
+    for warning in _persist(stop, "store", lambda: store.probe(f"{config.pair}/")):
+        _LOG.warning("the store is usable, but not as it should be", reason=warning)
     keys = keys_of(store)
     _persist(stop, "KMS", lambda: keys.check(config.pair))
     if keys.encrypts:

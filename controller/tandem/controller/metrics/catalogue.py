@@ -223,6 +223,11 @@ SECTIONS: Final = (
                 "Generations of this instance that are kept because what covers them has lost objects in the store.",
             ),
             _gauge(
+                "store_lifecycle_rules",
+                "Enabled lifecycle rules of the bucket that delete or archive objects of the pair; left out where the "
+                "store does not say.",
+            ),
+            _gauge(
                 "missing_keys",
                 "Encryption keys that stored objects need and the instance's configuration does not name.",
             ),

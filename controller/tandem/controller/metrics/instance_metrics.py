@@ -22,10 +22,14 @@ from tandem.sink.read.progress.reading_progress import PartitionReading
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastRuns:
-    """The last run of each kind, None if there is none. `known`: the store was asked."""
+    """The last run of each kind, None if there is none. `known`: the store was asked.
+
+    `lifecycle_rules` are how many rules of the bucket delete or archive objects of the pair, None if that is unknown.
+    """
 
     known: bool = False
     last: Mapping[JobKind, JobOutcome | None] = field(default_factory=dict)
+    lifecycle_rules: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -313,6 +313,8 @@ def results_samples(results: LastRuns) -> Iterator[Sample]:
     """Yield the samples of the last runs."""
     if not results.known:
         return
+    if results.lifecycle_rules is not None:
+        yield "store_lifecycle_rules", (), results.lifecycle_rules
     for kind in JobKind:
         labels, one = (kind.value,), results.last.get(kind)
         yield "run_last_timestamp_seconds", labels, 0.0 if one is None else one.at / 1000

@@ -57,6 +57,7 @@ class _Rights:
     """Key patterns below the pair's folder. Keys in `get` and `put` may be listed, further ones are in `lists`.
 
     `aborts`: abort multipart uploads. `uploads`: list them. `versioning`: get the bucket's versioning state.
+    `lifecycle`: get its lifecycle rules, which may take the backup away.
     """
 
     get: tuple[str, ...]
@@ -66,6 +67,7 @@ class _Rights:
     aborts: tuple[str, ...] = ()
     uploads: bool = False
     versioning: bool = False
+    lifecycle: bool = False
 
 
 _READ: Final = (*_TOLD, _DATA)
@@ -78,6 +80,7 @@ _RIGHTS: Final[Mapping[CredentialRole, _Rights]] = {
         aborts=(_OWN, _PROBE),
         uploads=True,
         versioning=True,
+        lifecycle=True,
     ),
     CredentialRole.CATCH_UP: _Rights(get=_TOLD, put=(_DATA,), lists=(_DATA,)),
     CredentialRole.JANITOR: _Rights(
@@ -97,8 +100,9 @@ _RIGHTS: Final[Mapping[CredentialRole, _Rights]] = {
         get=_TOLD,
         put=(_CHECKPOINTS, _PAUSES, _RELEASES, _RESTORE_TARGETS),
         delete=(_CHECKPOINTS, _KEEPERS, _RESTORE_TARGETS),
+        lifecycle=True,
     ),
-    CredentialRole.VIEWER: _Rights(get=_TOLD),
+    CredentialRole.VIEWER: _Rights(get=_TOLD, lifecycle=True),
 }
 
 
@@ -253,6 +257,8 @@ def _statements(place: BucketPlace, rights: _Rights, own: str) -> Iterator[Polic
         yield _allow("ListUploads", ["s3:ListBucketMultipartUploads"], [place.arn()])
     if rights.versioning:
         yield _allow("AskVersioning", ["s3:GetBucketVersioning"], [place.arn()])
+    if rights.lifecycle:
+        yield _allow("AskLifecycle", ["s3:GetLifecycleConfiguration"], [place.arn()])
     yield from objects("Get", "s3:GetObject", rights.get)
     yield from objects("Put", "s3:PutObject", rights.put)
     yield from objects("Delete", "s3:DeleteObject", rights.delete)

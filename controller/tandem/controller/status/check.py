@@ -28,6 +28,7 @@ from tandem.controller.status.overview import (
     Overview,
 )
 from tandem.controller.status.pair_view import PairView
+from tandem.sink.store.contract.lifecycle_rules import REMEDY, LifecycleRule
 
 
 class Severity(IntEnum):
@@ -112,10 +113,12 @@ def check_pair(
     *,
     keys: ConfiguredKeys | None = None,
     unwritable: TandemError | None = None,
+    rules: Iterable[LifecycleRule] = (),
 ) -> CheckReport:
     """Return the report on one view of the pair. `ran` are the last verification and the last drill.
 
-    Without `keys` it is not checked whether encrypted objects can be opened. `unwritable` is the error of a trial put.
+    Without `keys` it is not checked whether encrypted objects can be opened. `unwritable` is the error of a trial put,
+    `rules` are those of the bucket that delete or archive objects of the pair.
     """
     figures = tuple(_figures(found, ran, limits))
     findings = [
@@ -128,6 +131,7 @@ def check_pair(
         *_runs(found.at, ran, limits),
         *_keys(keys),
         *_unwritable(unwritable),
+        *_lifecycle(rules),
     ]
     findings.sort(key=lambda one: _BY_WEIGHT.index(one.severity))
     return CheckReport(
@@ -145,6 +149,7 @@ def connections(
     keys: ConfiguredKeys | None = None,
     *,
     unwritable: TandemError | None = None,
+    rules: Iterable[LifecycleRule] = (),
     obstacles: Iterable[TandemError] = (),
 ) -> CheckReport:
     """Report whether all services that an instance needs answer, whatever the state of the backup.
@@ -154,6 +159,7 @@ def connections(
     """
     findings = [_finding(one, Severity.CRITICAL) for one in problems(seen) if one.fault in _UNREACHABLE]
     findings += [replace(one, severity=Severity.CRITICAL) for one in (*_keys(keys), *_unwritable(unwritable))]
+    findings += _lifecycle(rules)
     findings += [
         CheckFinding(severity=Severity.WARNING, fault=None, message=str(one.args[0]), remedy=one.remedy or "")
         for one in obstacles
@@ -246,6 +252,12 @@ def _unwritable(error: TandemError | None) -> Iterator[CheckFinding]:
             message=f"the store can't be written from here: {error.args[0]}",
             remedy=error.remedy or "see whether the instances can write to it",
         )
+
+
+def _lifecycle(rules: Iterable[LifecycleRule]) -> Iterator[CheckFinding]:
+    """Yield a finding for each rule of the bucket that will take objects of the backup away, if it has not begun."""
+    for rule in rules:
+        yield CheckFinding(severity=Severity.CRITICAL, fault=None, message=f"{rule}", remedy=REMEDY)
 
 
 def _window(found: RecoveryWindow | None) -> Iterator[CheckFinding]:

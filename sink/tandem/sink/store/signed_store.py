@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from tandem.backup_avro.errors import ConfigError, OversizeError
 from tandem.sink.encryption.key_ring import keys_of
 from tandem.sink.process import safe_text
 from tandem.sink.store.contract.former_versions import FormerVersions, versions_of
+from tandem.sink.store.contract.lifecycle_rules import LifecycleRule, lifecycle_rules
 from tandem.sink.store.contract.object_store import ObjectInfo, ObjectStore, PutResult, UploadInfo
 from tandem.sink.store.contract.store_settings import StoreAccess
 
@@ -80,6 +81,10 @@ class SignedStore:
     def versions(self) -> FormerVersions | None:
         """The former versions of the store's objects."""
         return versions_of(self._inner)
+
+    def lifecycle_rules(self, prefix: str) -> Sequence[LifecycleRule] | None:
+        """See StoreWithLifecycle."""
+        return lifecycle_rules(self._inner, prefix)
 
     def signer(self) -> Signer | None:
         """Return the signer, None if documents are not signed. Raises ConfigError for a key that can't be used."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
 import pytest
+import structlog
 from confluent_kafka import KafkaError, Message
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse
@@ -43,6 +44,7 @@ from tandem.sink.read.progress.reading_progress import PartitionReading
 from tandem.sink.store import ObjectStore
 from tandem.sink.store.chain import outcomes
 from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.contract.lifecycle_rules import LifecycleRule
 from tandem.sink.store.contract.object_store import StoreTransientError
 
 NOW = 1_800_000_000.0
@@ -375,6 +377,37 @@ def test_results_are_read_beside_and_stay_when_the_store_goes() -> None:
         watch.stop()
 
 
+class _WithRules(MemoryStore):
+    """A store with lifecycle rules, None: it does not say."""
+
+    rules: Sequence[LifecycleRule] | None = None
+
+    def lifecycle_rules(self, prefix: str) -> Sequence[LifecycleRule] | None:
+        """See StoreWithLifecycle."""
+        assert prefix == f"{PAIR}/"
+        return self.rules
+
+
+def test_lifecycle_rules_are_counted_and_logged_once() -> None:
+    """Nothing is said before the store has, and what was said stays while it does not."""
+    rules = [LifecycleRule(name=name, prefix="", effect="deletes, on 2027-01-31,") for name in ("old", "new")]
+    store = _WithRules()
+    watch = ResultsWatch(store, PAIR, interval_s=0.01)
+    with structlog.testing.capture_logs() as logs:
+        watch.start()
+        try:
+            until(lambda: watch.results().known)
+            assert ("tandem_store_lifecycle_rules",) not in values(page_of(results=watch.results()))
+            for present, count in ((rules[:1], 1), (rules, 2), (None, 2), ([], 0)):
+                store.rules = present
+                until(lambda count=count: watch.results().lifecycle_rules == count)  # type: ignore[misc]
+                time.sleep(0.05)
+                assert values(page_of(results=watch.results()))["tandem_store_lifecycle_rules",] == count
+        finally:
+            watch.stop()
+    assert [entry["rule"] for entry in logs] == [str(rule) for rule in rules]
+
+
 # --- the page itself --------------------------------------------------------------------------------------------------
 
 
@@ -477,6 +510,6 @@ def test_every_gauge_of_the_catalogue_can_be_shown(store: ObjectStore) -> None:
     finally:
         pipeline.drain()
         pipeline.join(8.0)
-    results = LastRuns(known=True, last={kind: outcome(kind) for kind in JobKind})
+    results = LastRuns(known=True, last={kind: outcome(kind) for kind in JobKind}, lifecycle_rules=0)
     shown = {name[0] for name in values(page_of(picture, detail=MetricDetail(partitions=True), results=results))}
     assert {name for name, metric in METRICS.items() if metric.kind is MetricKind.GAUGE} <= shown

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -14,12 +15,15 @@ from tandem.controller.cli.output import output
 from tandem.controller.cli.output.output import OutputFormat, OutputOption
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from tandem.backup_avro.documents.outcome import JobKind, JobOutcome
     from tandem.controller.config import Config
     from tandem.controller.status.check import CheckLimits
     from tandem.controller.status.key_use import ConfiguredKeys
     from tandem.controller.status.pair_view import PairView
     from tandem.sink.store import ObjectStore
+    from tandem.sink.store.contract.lifecycle_rules import LifecycleRule
 
 _BOTH: Final = ("warning", "critical")
 # The share of --timeout for the brokers; the rest is for reading the last results and for printing.
@@ -98,13 +102,14 @@ def check(
     With --timeout nothing is waited for longer than that. A store that has not answered by then is UNKNOWN; brokers
     have four fifths of it, and are left out then. Without it a store that hangs is given up after half a minute or so.
 
-    CRITICAL is what keeps records from being backed up or restored, and mismatches that a `tandem verify` or `drill`
-    found and none since has settled; WARNING everything else that `tandem status` calls a problem; and,
-    where the configuration names keys, those that can't be read and those that are needed and not named. After the |
-    come figures: lag in offsets, ages in seconds, bytes, generations.
+    CRITICAL is what keeps records from being backed up or restored, lifecycle rules of the bucket that delete or
+    archive objects of the pair (s3:// alone; with the right to read them), and mismatches that a `tandem verify` or
+    `drill` found and none since has settled; WARNING everything else that `tandem status` calls a problem; and, where
+    the configuration names keys, those that can't be read and those that are needed and not named. After the | come
+    figures: lag in offsets, ages in seconds, bytes, generations.
     """
     from tandem.controller.process.timed_call import TimedCall  # noqa: PLC0415 - loaded when the command runs, not for --help
-    from tandem.controller.status import check as rules  # noqa: PLC0415 - likewise
+    from tandem.controller.status import check as judge  # noqa: PLC0415 - likewise
     from tandem.controller.status.overview import overview  # noqa: PLC0415 - likewise
 
     limits = _limits(
@@ -114,7 +119,7 @@ def check(
         verify_age=verify_age,
         drill_age=drill_age,
     )
-    if connections and (s3_only or limits != rules.CheckLimits()):
+    if connections and (s3_only or limits != judge.CheckLimits()):
         raise ConfigError(
             "--connections is not allowed with --s3-only or limits",
             code="TDM-C001",
@@ -124,14 +129,12 @@ def check(
     settings = configured(context, config, overrides, root=root, pair=pair, unless=None if s3_only else "--s3-only")
     brokers_s = None if longest_s is None else _BROKERS * longest_s
 
-    def ask() -> tuple[
-        PairView, ConfiguredKeys | None, dict[JobKind, JobOutcome | None], TandemError | None, list[TandemError]
-    ]:
+    def ask() -> tuple[_Answers, list[TandemError]]:
         answers = _ask(settings, root, s3_only=s3_only, brokers_s=brokers_s)
-        return (*answers, _obstacles(settings) if connections and answers[0].brokers is not None else [])
+        return answers, _obstacles(settings) if connections and answers.seen.brokers is not None else []
 
     try:
-        seen, keys, ran, unwritable, obstacles = TimedCall(ask, name="check").result(longest_s)
+        found, obstacles = TimedCall(ask, name="check").result(longest_s)
     except TimeoutError:
         raise TimedOutError(
             f"no answer from the store {settings.store.root} within {longest_s:g} s",
@@ -139,32 +142,49 @@ def check(
             remedy="see whether it can be reached from here, or give it more with --timeout",
         ) from None
     report = (
-        rules.connections(seen, keys, unwritable=unwritable, obstacles=obstacles)
+        judge.connections(found.seen, found.keys, obstacles=obstacles, unwritable=found.unwritable, rules=found.rules)
         if connections
-        else rules.check_pair(overview(seen), ran, limits, keys=keys, unwritable=unwritable)
+        else judge.check_pair(
+            overview(found.seen), found.ran, limits, keys=found.keys, unwritable=found.unwritable, rules=found.rules
+        )
     )
     if output_ is OutputFormat.TABLE:
-        output.status_line(rules.line(report))
+        output.status_line(judge.line(report))
     else:
         output.show(kind="Check", body=report, output=output_, tables=[])
     raise typer.Exit(report.severity)
 
 
-def _ask(
-    settings: Config, root: str | None, *, s3_only: bool, brokers_s: float | None
-) -> tuple[PairView, ConfiguredKeys | None, dict[JobKind, JobOutcome | None], TandemError | None]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answers:
+    """What store and brokers said. `unwritable` is the error of a trial put; `rules` take objects of the pair away."""
+
+    seen: PairView
+    keys: ConfiguredKeys | None
+    ran: Mapping[JobKind, JobOutcome | None]
+    unwritable: TandemError | None
+    rules: Sequence[LifecycleRule]
+
+
+def _ask(settings: Config, root: str | None, *, s3_only: bool, brokers_s: float | None) -> _Answers:
     from tandem.controller.local_state.remembered_heads import remembered_heads  # noqa: PLC0415 - loaded when the command runs
     from tandem.controller.status.key_use import look_at_keys  # noqa: PLC0415 - likewise
     from tandem.controller.status.outside_view import view_pair  # noqa: PLC0415 - likewise
     from tandem.sink.encryption.key_ring import keys_of  # noqa: PLC0415 - likewise
     from tandem.sink.store.chain import outcomes  # noqa: PLC0415 - likewise
+    from tandem.sink.store.contract.lifecycle_rules import lifecycle_rules  # noqa: PLC0415 - likewise
 
     store = stored(settings, root)
     try:
         memory = remembered_heads(settings)
         sight = view_pair(settings, store, s3_only=s3_only, brokers_s=brokers_s, remembered=memory)
-        keys = look_at_keys(keys_of(store), sight.generations)
-        return sight, keys, outcomes.latest_of_each(store, settings.pair), _try_to_write(settings, store)
+        return _Answers(
+            seen=sight,
+            keys=look_at_keys(keys_of(store), sight.generations),
+            ran=outcomes.latest_of_each(store, settings.pair),
+            unwritable=_try_to_write(settings, store),
+            rules=lifecycle_rules(store, f"{settings.pair}/") or (),
+        )
     finally:
         store.close()
 

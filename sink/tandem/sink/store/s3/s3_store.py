@@ -21,6 +21,7 @@ import structlog
 from tandem.backup_avro.errors import DamagedError, TandemError
 from tandem.sink.encryption.key_ring import NO_KEYS, KeyRing
 from tandem.sink.process import clock
+from tandem.sink.store.contract.lifecycle_rules import REMEDY, LifecycleRule
 from tandem.sink.store.contract.object_keys import (
     check_folder,
     check_key,
@@ -56,6 +57,7 @@ from tandem.sink.store.s3.answers import (
 )
 from tandem.sink.store.s3.client import ChecksumError, S3Caller
 from tandem.sink.store.s3.error_answers import error_of
+from tandem.sink.store.s3.lifecycle import harmful_rules
 from tandem.sink.store.s3.versions import S3Versions
 
 _T = TypeVar("_T")
@@ -274,12 +276,28 @@ class S3Store:
         self.delete([key, key + "-race"])
         if abs(self.now() - datetime.now(UTC)) > _MAX_SKEW:
             warnings.append(f"{self._url}: the store's clock and this host's differ by more than 5 minutes; use NTP")
+        warnings += [f"{self._url}: {rule}; {REMEDY}" for rule in self.lifecycle_rules(prefix) or ()]
         if self._is_versioned():
             warnings.append(
                 f"{self._url}: versioning is on; what is cleared stays as old versions until a lifecycle rule "
                 "expires noncurrent versions (and only those: objects of the chain must not expire)"
             )
         return tuple(warnings)
+
+    def lifecycle_rules(self, prefix: str) -> Sequence[LifecycleRule] | None:
+        """See StoreWithLifecycle."""
+
+        def rules() -> Sequence[LifecycleRule]:
+            answer = self._client.get_bucket_lifecycle_configuration(Bucket=self._bucket)
+            return list(harmful_rules(answer, self._root + prefix))
+
+        try:
+            # S3 answers 404 with a code of its own if there are none; other servers have other codes.
+            return self._caller.call("read the lifecycle rules", rules, {404: lambda: ()})
+        except TandemError as error:
+            # Many policies don't allow the request, and some servers don't know it: no backup stops for that.
+            _log.debug("lifecycle rules are unknown", bucket=self._bucket, error=error)
+            return None
 
     def close(self) -> None:
         """Close idle connections."""

@@ -32,6 +32,7 @@ from tandem.controller.status.pair_view import Gap
 from tandem.sink.store import ObjectStore
 from tandem.sink.store.chain import outcomes
 from tandem.sink.store.chain.chain_writer import now_ms
+from tandem.sink.store.contract.lifecycle_rules import LifecycleRule
 
 ORDERS = TopicSpec("orders", partitions=2)
 BOTH = {"a": 1.0, "b": 2.0}
@@ -191,6 +192,25 @@ def test_a_folder_that_takes_nothing_is_told(
     assert finding["remedy"]
     assert run(["check", "-c", config, "--connections"]) == 2
     assert os.strerror(number) in capsys.readouterr().out
+
+
+def test_a_lifecycle_rule_is_critical_before_it_takes_anything(
+    store: ObjectStore, config: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In both forms of the command."""
+    completed(store)
+    rule = LifecycleRule(name="r", prefix="x/", effect="deletes, 30 days after they were written,")
+    monkeypatch.setattr(type(store), "lifecycle_rules", lambda *_: [rule], raising=False)
+    assert run(["check", "-c", config, "--s3-only", "-o", "json"]) == 2
+    [finding] = json.loads(capsys.readouterr().out)["findings"]
+    assert (
+        finding["message"]
+        == f"{rule}"
+        == ("lifecycle rule 'r' deletes, 30 days after they were written, objects below 'x/'")
+    )
+    assert finding["remedy"]
+    assert run(["check", "-c", config, "--connections"]) == 2
+    assert f"{rule}" in capsys.readouterr().out
 
 
 def test_nothing_to_restore_is_critical_and_told_once(store: ObjectStore) -> None:

@@ -21,7 +21,7 @@ from botocore.exceptions import ClientError
 from support.pages.canaries import appearances, plain_canary
 from support.pairs.profiles import use_profile, without_credentials
 from support.servers.serving import ANY_PORT, Quiet, serving
-from support.servers.tiny_s3 import A_ROLE, MIB, SECRET, Fault, Request, TinyS3, settings_for
+from support.servers.tiny_s3 import A_ROLE, MIB, SECRET, Fault, Request, TinyS3, answers, settings_for
 
 from tandem.backup_avro.errors import ConfigError, DamagedError, ExitCode, TandemError
 from tandem.sink.process import log
@@ -46,16 +46,6 @@ def hasty(server: TinyS3) -> Iterator[ObjectStore]:
     opened = open_store("s3://bucket", settings_for(server.url, read_timeout=1.0))
     yield opened
     opened.close()
-
-
-def answers(status: int, code: str) -> Fault:
-    """An S3 error instead of the service."""
-
-    def fault(request: Request) -> bool:
-        request.fail(status, code)
-        return True
-
-    return fault
 
 
 def page(status: int, body: bytes) -> Fault:
