@@ -119,4 +119,16 @@ MISTAKES = (
         old="key=lambda note: ANY not in note[1].topics.values()):\n",
         new="key=lambda note: ANY in note[1].topics.values()):\n",
     ),
+    Mistake(
+        name="overlooking: what a probe says of the store is thrown away",
+        file="controller/tandem/controller/instance/start.py",
+        old='    for warning in _persist(stop, "store", lambda: store.probe(f"{config.pair}/")):\n',
+        new='    for warning in _persist(stop, "store", lambda: store.probe(f"{config.pair}/"))[:0]:\n',
+    ),
+    Mistake(
+        name="overlooking: a lifecycle rule for more than the backup does not reach it",
+        file="sink/tandem/sink/store/s3/lifecycle.py",
+        old="        reached = prefix.startswith(root) or root.startswith(prefix)\n",
+        new="        reached = prefix.startswith(root)\n",
+    ),
 )

@@ -442,8 +442,7 @@ def _first_turn(number: int, seen: Observation, policy: Policy) -> tuple[list[Ac
     The configured first instance claims. The other one claims if the first is not heard for `liveness.timeout`, or its
     chain stands still for the progress timeout: it may send heartbeats and yet find no topics, or reach no brokers.
     """
-    alone = liveness.is_unheard(seen, policy) and seen.now_mono - seen.started_mono >= policy.liveness_timeout_s
-    if seen.me == policy.first or alone or liveness.is_stalled(seen, policy):
+    if seen.me == policy.first or liveness.is_unheard(seen, policy) or liveness.is_stalled(seen, policy):
         return [ClaimNext(generation=number, reason=Reason.NOTHING_EXISTS)], Reason.NOTHING_EXISTS
     return [], Reason.WAITING_FOR_FIRST
 

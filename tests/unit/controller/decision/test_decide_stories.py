@@ -121,6 +121,21 @@ STORIES = {
         Complete(generation=1, reason=Reason.READ_THROUGH),
         role=Role.CATCH_UP,
     ),
+    "a build that an earlier life of mine began is read": story(
+        look(Chain(incarnation="a-0").open().commit({K: position(10)}).takeover("a-1"), pipelines={1: RUNNING}),
+        Complete(generation=1, reason=Reason.READ_THROUGH),
+        role=Role.CATCH_UP,
+    ),
+    "all is read through that the other one had two commits ago": story(
+        look(
+            peers(1, 30),
+            building(2, base=None, offset=20),
+            pipelines={2: RUNNING},
+            earlier={2: {1: peers(1, 20).state.positions}},
+        ),
+        Complete(generation=2, reason=Reason.READ_THROUGH),
+        role=Role.CATCH_UP,
+    ),
     "all is read through, but who knows what is guarded": story(
         look(building(1, base=None, offset=10), pipelines={1: RUNNING}, guarded=None),
         role=Role.CATCH_UP,
@@ -214,6 +229,9 @@ STORIES = {
     ),
     "a twin has been silent": story(
         look(went(mine(1), "a-0"), twin=Twin(known=True, heard_mono=484.0)), TAKE_1, reason=Reason.RESTARTED
+    ),
+    "restarted a moment ago, and nobody else was here": story(
+        look(went(mine(1), "a-0"), started_mono=499.0), TAKE_1, reason=Reason.RESTARTED
     ),
     "a twin said goodbye": story(
         look(went(mine(1), "a-0"), twin=Twin(known=True, heard_mono=499.0, left=True)), TAKE_1, reason=Reason.RESTARTED
@@ -393,7 +411,9 @@ STORIES = {
         look(peers(1), peer=Peer(instance="b"), deaf=True)
     ),
     "I can't hear anybody, and the Active's chain does not grow": story(
-        look(peers(1), now_mono=1480.0, peer=SILENT, deaf=True), CLAIM_2, reason=Reason.ACTIVE_SILENT
+        look(peers(1), now_mono=1480.0, listening_mono=1480.0, peer=SILENT, deaf=True),
+        CLAIM_2,
+        reason=Reason.ACTIVE_SILENT,
     ),
     "at that very moment: the Active's chain stands still": story(
         look(peers(1), now_mono=5000.0, peer=Peer(instance="b", heard_mono=4999.0, progressed_mono=2300.0)),

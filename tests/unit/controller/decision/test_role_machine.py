@@ -68,7 +68,8 @@ def test_a_change_that_is_taken_out_of_the_table_is_impossible(
 def test_there_is_no_way_round_the_table() -> None:
     """The role can be read, not set, and the machine of the library is nobody's model but its own."""
     machine = RoleMachine()
-    assert [name for name in dir(machine) if not name.startswith("_")] == ["move_to", "role"]
+    # Mutation testing adds names of its own, which are not ASCII.
+    assert [name for name in dir(machine) if name.isascii() and not name.startswith("_")] == ["move_to", "role"]
     with pytest.raises(AttributeError):
         machine.role = Role.ACTIVE  # type: ignore[misc]  # that it can't be set is the point
     with pytest.raises(AttributeError):

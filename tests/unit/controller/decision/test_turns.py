@@ -158,6 +158,8 @@ def test_two_instances_may_build_at_once() -> None:
         (dict.fromkeys(range(2, 200), 4_100_000), False),
         (dict.fromkeys(range(2, 6), 5_050_000), False),  # the store's clock was set back
         (dict.fromkeys(range(2, 6), 4_000_000), True),  # older than an interval, COMPLETE since
+        (dict.fromkeys(range(2, 100), 4_000_000), True),  # of just an interval ago
+        (dict.fromkeys(range(2, 100), 4_000_001), False),
     ],
 )
 @pytest.mark.parametrize("by_person", [True, False])
@@ -180,6 +182,15 @@ def test_builds_that_pass_each_other_over_get_more_and_more_time() -> None:
     assert look(*chains, activations=asked, requested=old, at=1_119_999).reason is Reason.ASKED_TOO_OFTEN
     many = dict.fromkeys(range(2, 6), 1_000_000) | dict.fromkeys(range(6, 12), 1_000_000)
     assert look(*chains, activations=asks("a", 6, by_person=True), requested=many).reason is Reason.ASKED_TOO_OFTEN
+
+
+@pytest.mark.parametrize(("first", "granted"), [(building(1, "b"), False), (complete_generation(1, {K: 10}), True)])
+def test_requests_since_the_newest_complete_generation_count(first: Chain, granted: bool) -> None:
+    """From the first generation on, and without that one itself: 1,500 s suffice behind seven, not behind eight."""
+    chains = first, *(building(number, "b") for number in range(2, 9))
+    old = dict.fromkeys(range(1, 9), 1_000_000)
+    decision = look(*chains, activations=asks("a", 9, by_person=True), requested=old, at=2_500_000)
+    assert (decision.reason is Reason.ASKED) == granted
 
 
 def test_a_request_that_waits_holds_nobody_up() -> None:
