@@ -39,6 +39,7 @@ from tandem.sink.read.progress.reading_progress import PartitionReading, partiti
 from tandem.sink.read.progress.tombstone_guarantee import SHORTEST_RETENTION_S, away_s, shorter_guarantee
 from tandem.sink.read.reader_context import FetchSource, ReaderContext
 from tandem.sink.read.scan.accept_ranges import RangeAcceptor
+from tandem.sink.read.scan.fetch_allowance import FetchAllowance
 from tandem.sink.read.scan.local_ranges import LocalRanges
 from tandem.sink.read.scan.range_tasks import RangeSizes
 from tandem.sink.read.scan.range_time_limit import range_time_limit
@@ -388,7 +389,8 @@ class Pipeline:
                 rate=rate,
             )
             elsewhere.append(WorkerRanges(context, state, acceptor, workers=workers, sizes=sizes))
-        return ScanLane(context, elsewhere, LocalRanges(context, source, parallel=policy.parallel_scans, rate=rate))
+        here = LocalRanges(context, source, parallel=policy.parallel_scans, allowance=FetchAllowance(rate))
+        return ScanLane(context, elsewhere, here)
 
     def _read(self, source: FetchSource, tail: TailReader, base: ScanLane) -> None:
         share = self._context.share

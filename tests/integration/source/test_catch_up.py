@@ -43,7 +43,7 @@ def test_a_job_reads_for_an_instance(kafka: KafkaServer, make_topic: TopicMaker,
     """Every record is stored once, the tail by the instance; without anything to read the command says so."""
     topic = make_topic(partitions=PARTITIONS, config=UNCLEANED)
     write(kafka.bootstrap, topic, range(12_000))
-    pair: Pair = new_pair([topic], scan={"by": "spark", "patience": "5m"})
+    pair: Pair = new_pair([topic], scan={"by": "spark", "patience": "5m", "rate_limit": "20MB/s"})
     refused = pair.tandem("catch-up")
     assert refused.returncode == 2, refused.stderr
     assert "has no generation under" in refused.stderr

@@ -13,6 +13,7 @@ from tandem.sink.kafka.events import Evidence, TopicPartition
 from tandem.sink.process import clock
 from tandem.sink.process.meters import Meters
 from tandem.sink.read.progress.next_scan_range import ScanPlan
+from tandem.sink.read.scan.fetch_allowance import FetchAllowance
 from tandem.sink.read.scan.local_ranges import LocalRanges
 from tandem.sink.read.tail import TailReader
 
@@ -45,7 +46,7 @@ class Reader:
             self.lane: TailReader | LocalRanges = TailReader(self.context, self.source, patience_s=60.0)
             self.lane.add(T0, self.progress)
         else:
-            self.lane = LocalRanges(self.context, self.source, parallel=1, rate=None)
+            self.lane = LocalRanges(self.context, self.source, parallel=1, allowance=FetchAllowance(None))
             self.lane.add(T0)
         self.lane.step(0.0)
 

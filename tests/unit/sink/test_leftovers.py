@@ -20,6 +20,7 @@ from tandem.sink.process import clock
 from tandem.sink.process.memory_budget import MemoryBudget
 from tandem.sink.read.deferred_responses import DeferredResponses
 from tandem.sink.read.progress.next_scan_range import ScanPlan
+from tandem.sink.read.scan.fetch_allowance import FetchAllowance
 from tandem.sink.read.scan.local_ranges import LocalRanges
 from tandem.sink.read.tail import TailReader
 from tandem.sink.transcode.compiled import CompiledTranscoder
@@ -41,7 +42,7 @@ class Wide:
 
     count: int
     done: bool
-    rate: int | None = None
+    allowance: FetchAllowance = field(default_factory=lambda: FetchAllowance(None))
     quiet: set[int] = field(default_factory=set)
     also: list[Event] = field(default_factory=list)
 
@@ -87,7 +88,7 @@ class Wide:
 
     def base(self) -> LocalRanges:
         """A base lane on all of them."""
-        lane = LocalRanges(self.context, self.source, parallel=self.count, rate=self.rate)
+        lane = LocalRanges(self.context, self.source, parallel=self.count, allowance=self.allowance)
         for tp in parts(self.count):
             lane.add(tp)
         return lane
@@ -148,17 +149,18 @@ def test_what_was_left_comes_first(tail: bool) -> None:
         assert wide.read() == dict.fromkeys(range(5), round_)
 
 
-def test_the_base_reads_what_there_is_room_for() -> None:
+def test_the_base_reads_what_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """And everything in the end, once. What was fetched counts for the rate, whether it was read or not."""
-    wide = Wide(count=4, done=False, rate=1_000_000)
+    spent: list[int] = []
+    allowance = FetchAllowance(None)
+    monkeypatch.setattr(allowance, "spend", spent.append)
+    wide = Wide(count=4, done=False, allowance=allowance)
     base = wide.base()
-    base._allowance = 1e6
     wide.context.room = 1500
     base.step(0.0)
     assert wide.read() == {0: 1, 1: 1, 2: 0, 3: 0}
-    assert base._allowance < 1e6 - 4 * len(VALUE)
+    assert sum(spent) > 4 * len(VALUE)
     for _ in range(100):
-        base._allowance = 1e6
         wide.context.room = 1500
         base.step(0.0)
     assert all(progress.scan.base.complete for progress in wide.context.progress_of.values())

@@ -25,6 +25,7 @@ from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.catch_up.plan import (
     CatchUpPace,
     RemainingRanges,
+    dealt_ranges,
     generation_being_built,
     remaining_ranges,
 )
@@ -190,14 +191,14 @@ class CatchUpJob:
 
     def _read(self, ranges: tuple[RangeTask, ...]) -> list[RangeOutcome]:
         work = partial(_read_all, self._address, self._cluster)
-        found: list[RangeOutcome] = (
-            self._spark.sparkContext.parallelize(ranges, len(ranges)).mapPartitions(logged(work)).collect()
-        )
+        context = self._spark.sparkContext
+        dealt = dealt_ranges(ranges, rate=self._pace.rate, slots=context.defaultParallelism)
+        found: list[RangeOutcome] = context.parallelize(dealt, len(dealt)).flatMap(logged(work)).collect()
         return found
 
 
 def _read_all(address: StoreAddress, cluster: ClusterAddress, ranges: Iterable[RangeTask]) -> Iterator[RangeOutcome]:
-    """Read the ranges of one task and put their offers.
+    """Read the ranges of one task, one after the other, and put their offers.
 
     A range that fails is reported, not raised: the driver plans it again in its order. A retry by Spark would read it
     too late.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import math
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from tandem.backup_avro.chain.entries import PartitionKey
 from tandem.backup_avro.chain.generation import Generation
@@ -15,13 +17,23 @@ from tandem.sink.read.progress.partition_progress import seam_of
 from tandem.sink.read.scan.range_tasks import OfferedRange, RangeSizes, RangeTask, is_of_scan, range_task
 from tandem.sink.read.scan.range_time_limit import range_time_limit
 
+_LEAST_SHARE: Final = 4 << 20
+"""Bytes per second that a task gets at least, as far as the limit allows: a range that is read too slowly would not
+count."""
+_RANGES_OF_TASK: Final = 8
+"""Ranges that a task reads one after the other: these are read again if Spark loses it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatchUpPace:
-    """How ranges are cut and read: offsets of a range, and most seconds that a part of it may take."""
+    """How ranges are cut and read: offsets of a range, and most seconds that a part of it may take.
+
+    `rate`: most bytes per second that all tasks together fetch; None: no limit.
+    """
 
     range_offsets: int = 1_000_000
     chunk_ceiling_s: float = 60.0
+    rate: int | None = None
     sizes: RangeSizes = field(default_factory=RangeSizes)
 
 
@@ -97,6 +109,21 @@ def remaining_ranges(
         column[row] for row in range(max(map(len, columns), default=0)) for column in columns if row < len(column)
     ]
     return RemainingRanges(ranges=tuple(ranges), untaken=untaken, bases=len(columns))
+
+
+def dealt_ranges(ranges: Sequence[RangeTask], *, rate: int | None, slots: int) -> list[list[RangeTask]]:
+    """Deal ranges to tasks that together keep `rate`: each list is for one task, which reads them in order.
+
+    All tasks run at once, each with an equal share of the rate, so their number does not depend on executors that come
+    later. `slots`: tasks that can run at once now. Without a rate each range has a task of its own. With one, ranges
+    may be left for the next round.
+    """
+    if rate is None:
+        return [[one] for one in ranges]
+    count = max(1, min(len(ranges), slots, math.ceil(rate / _LEAST_SHARE)))
+    share = max(1, rate // count)
+    now = [replace(one, sizes=replace(one.sizes, rate=share)) for one in ranges[: count * _RANGES_OF_TASK]]
+    return [now[number::count] for number in range(count)] if now else []
 
 
 def _gaps(low: int, high: int, usable: list[OfferedRange], size: int) -> list[tuple[int, int]]:

@@ -35,6 +35,7 @@ from tandem.sink.pipeline_report import Phase, PipelineReport
 from tandem.sink.process import clock
 from tandem.sink.read.progress.next_scan_range import ScanPlan
 from tandem.sink.read.reader_context import ReaderContext
+from tandem.sink.read.scan.fetch_allowance import FetchAllowance
 from tandem.sink.read.scan.local_ranges import LocalRanges
 from tandem.sink.read.survey import ClusterSurvey, ClusterSurveyor
 from tandem.sink.store.chain.chain_reader import ChainReader
@@ -335,7 +336,7 @@ def test_a_chunk_behind_which_nothing_is_readable_ends() -> None:
     shared = context(MemoryStore())
     scan = ScanPlan(Base(start=0, end=end, leader=1), limit_s=60.0)
     shared.progress_of[T0] = progress(key=K, offset=end, head_at=0, head_offset=end, scan=scan, retention_s=86_400.0)
-    lane = LocalRanges(shared, source, parallel=1, rate=None)
+    lane = LocalRanges(shared, source, parallel=1, allowance=FetchAllowance(None))
     lane.add(T0)
     lane.step(0.0)
     first = scan.chunk

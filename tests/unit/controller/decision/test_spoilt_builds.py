@@ -86,3 +86,15 @@ def test_nobody_claims_or_asks_while_it_rests() -> None:
     assert look(found, active.state, at=120_000, by_person=False) == ((asked,), Reason.ASKED)
     assert look(found, active.state, at=120_000) == ((AskPeer(generation=4, reason=Reason.TAINTED),), Reason.TAINTED)
     assert look(found, at=120_000)[1] is Reason.NOTHING_EXISTS
+
+
+def test_a_persons_request_behind_one_of_the_peer_is_granted_while_it_rests() -> None:
+    """Requests that have to wait hide no later one."""
+    asked = [
+        Activation(request_id=who, target="a", generation=4, reason="why", by_person=who == "cli")
+        for who in ("b", "cli")
+    ]
+    seen = observations.look(
+        newest=3, at=110_000, activations=tuple(asked), spoilt=SpoiltBuilds(count=3, claimed_at=100_000)
+    )
+    assert decide(Role.PASSIVE, seen, POLICY).reason is Reason.ASKED

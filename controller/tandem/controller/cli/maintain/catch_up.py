@@ -70,6 +70,7 @@ def catch_up(
     pace = CatchUpPace(
         range_offsets=range_,
         chunk_ceiling_s=loaded.scan.chunk_duration.total_seconds(),
+        rate=loaded.scan.rate_limit,
         sizes=RangeSizes(
             object_size=loaded.object.target_size,
             block_size=loaded.object.block_size,

@@ -29,6 +29,7 @@ from tandem.sink.read.reader_context import (
     reading,
 )
 from tandem.sink.read.scan.accept_ranges import complete_empty_scan, restart_scan
+from tandem.sink.read.scan.fetch_allowance import FetchAllowance
 from tandem.sink.read.scan.scan_lane import RangeBackEnd
 from tandem.sink.transcode.content_hash import last_record
 
@@ -58,18 +59,20 @@ class _Still:
 
 
 class LocalRanges(RangeBackEnd):
-    """Scans partitions. `rate` bounds the bytes fetched per second, None for no bound.
+    """Scans partitions, `parallel` at a time, with no more bytes per second than `allowance` has.
 
     A partition that can't be read delays no other: it gives up its place, and is tried again after a rest, one such
     partition at a time as long as others wait. The chain keeps the number of each attempt, so the rests double, up to
     ten minutes, to keep the attempts few.
     """
 
-    def __init__(self, context: ReaderContext, source: FetchSource, *, parallel: int, rate: int | None) -> None:
+    def __init__(
+        self, context: ReaderContext, source: FetchSource, *, parallel: int, allowance: FetchAllowance
+    ) -> None:
         self._context = context
         self._source = source
         self._parallel = parallel
-        self._rate = rate
+        self._allowance = allowance
         self._waiting: deque[TopicPartition] = deque()
         self._next: dict[TopicPartition, int] = {}
         self._still: dict[TopicPartition, _Still] = {}
@@ -80,8 +83,7 @@ class LocalRanges(RangeBackEnd):
         self._unasked: set[TopicPartition] = set()
         self._deferred = DeferredResponses(context)
         self._newest: dict[TopicPartition, RecordHash] = {}
-        self._allowance = 0.0
-        self._refilled = self._polled = clock.now()
+        self._polled = clock.now()
 
     @property
     def busy(self) -> bool:
@@ -111,7 +113,7 @@ class LocalRanges(RangeBackEnd):
     def step(self, timeout_s: float) -> tuple[()]:
         """Start the partitions that have room, and process the events that arrive within `timeout_s`."""
         self._start()
-        if self._next and self._allowed():
+        if self._next and self._allowance.may_fetch():
             self._read_events(timeout_s)
         elif self._next or self._resting:
             time.sleep(timeout_s)
@@ -133,7 +135,7 @@ class LocalRanges(RangeBackEnd):
             elif not progress.scan.led_by(event.leader_id, event.leader_epoch):
                 self._leader_moved(tp, event.leader_id, event.leader_epoch)
             elif event.fetch_offset == self._next[tp] and progress.scan.chunk is not None:
-                self._allowance -= len(event.records)
+                self._allowance.spend(len(event.records))
                 if self._deferred.must_defer(event):
                     self._seek(tp, event.fetch_offset)
                     self._gets_on(tp)
@@ -179,14 +181,6 @@ class LocalRanges(RangeBackEnd):
         for tp in self._unasked:
             self._context.progress_of[tp].scan.asked(now=now)
         self._unasked.clear()
-
-    def _allowed(self) -> bool:
-        if self._rate is None:
-            return True
-        now = clock.now()
-        self._allowance = min(float(self._rate), self._allowance + (now - self._refilled) * self._rate)
-        self._refilled = now
-        return self._allowance > 0
 
     def _begin(self, tp: TopicPartition, progress: PartitionProgress) -> None:
         if complete_empty_scan(self._context, tp):

@@ -28,6 +28,7 @@ from tandem.sink.process import clock
 from tandem.sink.read.progress.next_scan_range import ScanPlan
 from tandem.sink.read.progress.partition_progress import PartitionProgress
 from tandem.sink.read.reader_context import FetchSource, ReaderContext
+from tandem.sink.read.scan.fetch_allowance import FetchAllowance
 from tandem.sink.read.scan.local_ranges import LocalRanges
 from tandem.sink.read.scan.range_tasks import RangeRead, RangeTask
 from tandem.sink.store.chain.chain_writer import now_ms
@@ -70,6 +71,7 @@ class RangeReader:
         self._open_store = open_store
         self._batch_limit = batch_limit
         self._sources: dict[bool, RawFetcher] = {}
+        self._allowance = FetchAllowance(None)
 
     @cached_property
     def store(self) -> ObjectStore:
@@ -80,10 +82,12 @@ class RangeReader:
         """Read a range and store it, see `read_range`."""
         committed = task.opening.isolation_level == "read_committed"
         store = self.store
+        if self._allowance.rate != task.sizes.rate:
+            self._allowance = FetchAllowance(task.sizes.rate)
         source = self._sources.pop(committed, None) or RawFetcher(self._props, read_committed=committed)
         try:
             transcoder = best_transcoder(batch_limit=self._batch_limit)
-            read = read_range(task, source=source, store=store, transcoder=transcoder)
+            read = read_range(task, source=source, store=store, transcoder=transcoder, allowance=self._allowance)
         except Exception:
             # The state of the source is unknown: the next range begins with a new connection.
             with suppress(Exception):
@@ -98,12 +102,19 @@ class RangeReader:
             source.close()
 
 
-def read_range(task: RangeTask, *, source: FetchSource, store: ObjectStore, transcoder: Transcoder) -> RangeRead:
+def read_range(
+    task: RangeTask,
+    *,
+    source: FetchSource,
+    store: ObjectStore,
+    transcoder: Transcoder,
+    allowance: FetchAllowance | None = None,
+) -> RangeRead:
     """Read a range and store it. Raises TransientError, PermanentError, and the store's errors.
 
     Before it raises, it deletes the objects that it has stored, as far as the store allows.
     """
-    return _Reading(task, source, store, transcoder).run()
+    return _Reading(task, source, store, transcoder).run(allowance or FetchAllowance(task.sizes.rate))
 
 
 def put_offer(store: ObjectStore, task: RangeTask, offer: RangeOffer) -> None:
@@ -165,9 +176,9 @@ class _Reading:
         )
         self._context.progress_of[self._tp] = self._progress
 
-    def run(self) -> RangeRead:
+    def run(self, allowance: FetchAllowance) -> RangeRead:
         task, began, started_at = self._task, clock.now(), now_ms(self._store)
-        reader = LocalRanges(self._context, self._source, parallel=1, rate=task.sizes.rate)
+        reader = LocalRanges(self._context, self._source, parallel=1, allowance=allowance)
         reader.add(self._tp)
         try:
             try:

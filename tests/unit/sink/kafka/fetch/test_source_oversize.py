@@ -20,6 +20,7 @@ from tandem.sink.kafka.wire import requests
 from tandem.sink.process import clock
 from tandem.sink.read.progress.next_scan_range import ScanPlan
 from tandem.sink.read.reader_context import reading
+from tandem.sink.read.scan.fetch_allowance import FetchAllowance
 from tandem.sink.read.scan.local_ranges import LocalRanges
 from tandem.sink.read.tail import TailReader
 
@@ -213,7 +214,7 @@ def test_a_lane_sets_it_aside(*, tail: bool) -> None:
         lane = TailReader(context, source, patience_s=1.0)  # type: ignore[arg-type]  # what is needed of it
         lane._fault(fault(tp), tp, followed)
     else:
-        base = LocalRanges(context, source, parallel=1, rate=None)  # type: ignore[arg-type]  # likewise
+        base = LocalRanges(context, source, parallel=1, allowance=FetchAllowance(None))  # type: ignore[arg-type]  # likewise
         base.add(tp)
         base._start()
         base._fault(fault(tp), tp, followed)

@@ -18,6 +18,7 @@ from tandem.sink.kafka.events import FaultKind, FetchFault, TopicPartition
 from tandem.sink.process import clock
 from tandem.sink.read.progress.next_scan_range import ScanPlan
 from tandem.sink.read.scan.accept_ranges import restart_scan
+from tandem.sink.read.scan.fetch_allowance import FetchAllowance
 from tandem.sink.read.scan.local_ranges import LocalRanges
 from tandem.sink.transcode.transcoder_result import Segment, Transcoded
 from tandem.sink.write.object_buffer import ObjectBuffer
@@ -79,7 +80,7 @@ class Lane:
 
         monkeypatch.setattr(self.source, "assign", assign)
         monkeypatch.setattr(self.source, "poll", self.poll)
-        self.lane = LocalRanges(self.context, self.source, parallel=8, rate=None)
+        self.lane = LocalRanges(self.context, self.source, parallel=8, allowance=FetchAllowance(None))
         for tp in tps:
             self.add(tp)
 

@@ -16,6 +16,7 @@ from tandem.backup_avro.record.current import Record
 from tandem.sink.kafka.events import TopicPartition
 from tandem.sink.process import clock
 from tandem.sink.read.progress.next_scan_range import ScanPlan
+from tandem.sink.read.scan.fetch_allowance import FetchAllowance
 from tandem.sink.read.scan.local_ranges import LocalRanges
 
 T0 = TopicPartition("t", 0)
@@ -37,7 +38,10 @@ class Slow:
             offset=END, head_at=0, head_offset=END, scan=self.scan, retention_s=60.0
         )
         self.lane = LocalRanges(
-            self.context, ScriptedSource(ends={T0: (END, 1)}, answer=self.answer), parallel=1, rate=rate
+            self.context,
+            ScriptedSource(ends={T0: (END, 1)}, answer=self.answer),
+            parallel=1,
+            allowance=FetchAllowance(rate),
         )
         self.lane.add(T0)
         self.fetched = 0
