@@ -498,6 +498,11 @@ def test_an_idle_log_that_may_have_been_cut_is_asked_about() -> None:
     assert decisions.decide(Role.CATCH_UP, seen, POLICY).actions == (
         Complete(generation=2, reason=Reason.READ_THROUGH, maybe_cut=(Shortfall(1, K, 10),)),
     )
+    reached = {2: {1: peers(1, offset=9).state.positions}}
+    seen = look(former, short, pipelines={2: RUNNING}, earlier=reached)
+    assert decisions.decide(Role.CATCH_UP, seen, POLICY).actions == (
+        Complete(generation=2, reason=Reason.READ_THROUGH),
+    ), "what it had at an earlier look is enough, and nothing of that may have been cut"
     early = Chain(number=2, instance="a", incarnation="a-1").open()
     early.commit({K: replace(now.state.positions[K], head_at=1)})
     seen = look(former, early, pipelines={2: RUNNING})
