@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions
 from support.backups.build_backup import PAIR, Backup, TopicSpec, records
 from support.clusters.topics import TopicMaker
 from support.pairs.instances import store_settings
@@ -189,6 +190,24 @@ def test_a_config_that_somebody_sets_back_is_set_again(case: Case, topic_name: s
     [topic] = report.topics
     assert any("cleanup.policy = compact, segment.ms not set" in note for note in topic.notes)
     assert "segment.ms" not in case.admin.config([target])[target]
+
+
+def test_partitions_that_somebody_adds_are_named(case: Case, topic_name: str, kafka: KafkaServer) -> None:
+    """The records stay where they were; from now on producers choose among more partitions."""
+    backup_of_one(case, topic_name)
+    target = f"{topic_name}.restored"
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+
+    def grow() -> None:
+        had = len(case.target.look([target])[target].ends)
+        admin.create_partitions([NewPartitions(target, had + 2)])[target].result(30)
+
+    report = case.restore(RestoreOptions(naming=TopicNaming(suffix=".restored")), Do("verifying", grow))
+    assert report.mismatches == ()
+    [topic] = report.topics
+    [note] = [note for note in topic.notes if "changed its partitions" in note]
+    had = len(case.target.look([target])[target].ends) - 2
+    assert f"({had} to {had + 2})" in note
 
 
 def test_the_loading_config_can_be_kept(case: Case, topic_name: str) -> None:

@@ -38,7 +38,7 @@ from tandem.spark_jobs.restore.plan.options import RestoreOptions
 from tandem.spark_jobs.restore.plan.plan import TargetTopic, TopicPlan
 from tandem.spark_jobs.restore.prepare import filling, target_settings, wait_cleaned
 from tandem.spark_jobs.restore.prepare import prepare as restore_prepare
-from tandem.spark_jobs.restore.prepare.loading_config import LoadingConfig, wanted_of
+from tandem.spark_jobs.restore.prepare.loading_config import LoadingConfig, notes_of_partitions, wanted_of
 from tandem.spark_jobs.restore.prepare.prepare import PreparedRestore, check_consent, prepare_restore
 from tandem.spark_jobs.restore.progress import offset_map, restore_record
 from tandem.spark_jobs.restore.progress import task_progress as marks
@@ -441,6 +441,7 @@ class _RestoreRun:
         there = self._target.look(targets)
         for name, target in targets.items():
             check_partition.refuse_if_made_anew(name, target.topic_id, there[name].topic_id if name in there else None)
+            self._notes[name] += notes_of_partitions(target.partitions, there[name].partitions)
         held = LoadingConfig(self._target, wanted_of(self._plan))
         for name, note in held.set_again(self._charge.stand_by).items():
             self._notes[name].append(note)

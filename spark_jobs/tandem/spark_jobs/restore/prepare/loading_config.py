@@ -97,5 +97,14 @@ class LoadingConfig:
         return found
 
 
+def notes_of_partitions(loaded: int, found: int) -> list[str]:
+    """Return what the report says of a target that had `loaded` partitions when the load began, and has `found` now."""
+    if found == loaded:
+        return []
+    what = f"somebody changed its partitions while it was loaded ({loaded} to {found})"
+    why = "producers may send a key to another one than that of its restored record, and then both stay"
+    return [f"{what}: {why}; {_REMEDY}, and restore into a new topic"]
+
+
 def _named(found: Mapping[str, str | None]) -> str:
     return ", ".join(f"{key} {'not set' if value is None else f'= {value}'}" for key, value in sorted(found.items()))
