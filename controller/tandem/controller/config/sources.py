@@ -173,6 +173,8 @@ def _yaml_problem(error: yaml.YAMLError) -> str:
         return "a value that begins with * must be quoted"
     if "tag" in problem:
         return "a value that begins with ! must be quoted"
+    if "another document" in problem:
+        return "a second document begins here; one file is one document"
     return re.sub(r"'(?!\\.')[^']{2,}'", "'…'", str(problem))
 
 

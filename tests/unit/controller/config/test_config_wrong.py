@@ -107,7 +107,7 @@ WRONG = {
     "endless nesting": wrong("pair: " + "[" * 5000, "a.yaml: not valid YAML: nested too deeply"),
     "a list at the top": wrong("- pair\n", "a.yaml:1: must be a mapping of keys"),
     "a word at the top": wrong(CANARY, "a.yaml:1: must be a mapping of keys"),
-    "two documents": wrong(BASE + "---\n" + BASE, "not valid YAML: but found another document"),
+    "two documents": wrong(BASE + "---\n" + BASE, "not valid YAML: a second document begins here"),
     "password that looks like an alias": wrong(
         replaced("kafka:\n", f"kafka:\n  sasl.password: *{CANARY}\n"),
         "a.yaml:6:18: not valid YAML: a value that begins with * must be quoted",
