@@ -28,7 +28,6 @@ from tandem.controller.status.overview import (
     Overview,
 )
 from tandem.controller.status.pair_view import PairView
-from tandem.sink.store.contract.lifecycle_rules import REMEDY, LifecycleRule
 
 
 class Severity(IntEnum):
@@ -48,6 +47,7 @@ _CRITICAL: Final = frozenset(
         Fault.OBJECTS_LOST,
         Fault.KEY_MISSING,
         Fault.KEYS_VANISHED,
+        Fault.OBJECTS_EXPIRE,
         Fault.WRONG_CLUSTER,
         Fault.NO_COMPLETE_BACKUP,
         Fault.NO_ACTIVE,
@@ -55,7 +55,9 @@ _CRITICAL: Final = frozenset(
         Fault.NOT_COMMITTING,
     }
 )
-_UNREACHABLE: Final = frozenset({Fault.NOT_KNOWN, Fault.WRONG_CLUSTER, Fault.TOPIC_MISSING, Fault.CHAIN_DAMAGED})
+_UNREACHABLE: Final = frozenset(
+    {Fault.NOT_KNOWN, Fault.WRONG_CLUSTER, Fault.TOPIC_MISSING, Fault.CHAIN_DAMAGED, Fault.OBJECTS_EXPIRE}
+)
 _BY_WEIGHT: Final = (Severity.CRITICAL, Severity.WARNING, Severity.UNKNOWN, Severity.OK)
 
 
@@ -113,12 +115,10 @@ def check_pair(
     *,
     keys: ConfiguredKeys | None = None,
     unwritable: TandemError | None = None,
-    rules: Iterable[LifecycleRule] = (),
 ) -> CheckReport:
     """Return the report on one view of the pair. `ran` are the last verification and the last drill.
 
-    Without `keys` it is not checked whether encrypted objects can be opened. `unwritable` is the error of a trial put,
-    `rules` are those of the bucket that delete or archive objects of the pair.
+    Without `keys` it is not checked whether encrypted objects can be opened. `unwritable` is the error of a trial put.
     """
     figures = tuple(_figures(found, ran, limits))
     findings = [
@@ -131,7 +131,6 @@ def check_pair(
         *_runs(found.at, ran, limits),
         *_keys(keys),
         *_unwritable(unwritable),
-        *_lifecycle(rules),
     ]
     findings.sort(key=lambda one: _BY_WEIGHT.index(one.severity))
     return CheckReport(
@@ -149,7 +148,6 @@ def connections(
     keys: ConfiguredKeys | None = None,
     *,
     unwritable: TandemError | None = None,
-    rules: Iterable[LifecycleRule] = (),
     obstacles: Iterable[TandemError] = (),
 ) -> CheckReport:
     """Report whether all services that an instance needs answer, whatever the state of the backup.
@@ -159,7 +157,6 @@ def connections(
     """
     findings = [_finding(one, Severity.CRITICAL) for one in problems(seen) if one.fault in _UNREACHABLE]
     findings += [replace(one, severity=Severity.CRITICAL) for one in (*_keys(keys), *_unwritable(unwritable))]
-    findings += _lifecycle(rules)
     findings += [
         CheckFinding(severity=Severity.WARNING, fault=None, message=str(one.args[0]), remedy=one.remedy or "")
         for one in obstacles
@@ -252,12 +249,6 @@ def _unwritable(error: TandemError | None) -> Iterator[CheckFinding]:
             message=f"the store can't be written from here: {error.args[0]}",
             remedy=error.remedy or "see whether the instances can write to it",
         )
-
-
-def _lifecycle(rules: Iterable[LifecycleRule]) -> Iterator[CheckFinding]:
-    """Yield a finding for each rule of the bucket that will take objects of the backup away, if it has not begun."""
-    for rule in rules:
-        yield CheckFinding(severity=Severity.CRITICAL, fault=None, message=f"{rule}", remedy=REMEDY)
 
 
 def _window(found: RecoveryWindow | None) -> Iterator[CheckFinding]:

@@ -22,6 +22,7 @@ from tandem.controller.status.pair_view import PairView, last_activity_at
 from tandem.sink.pipeline_report import Phase
 from tandem.sink.process.safe_text import enumerated
 from tandem.sink.read.progress.partition_progress import CONFIRM_CEILING_S
+from tandem.sink.store.contract import lifecycle_rules
 
 _SHOWN = 3
 # A rotation is overdue when it is late by the greater of half an interval and an hour: a build takes as long as reading
@@ -37,6 +38,7 @@ class Fault(StrEnum):
     OBJECTS_LOST = "objects lost"
     KEY_MISSING = "key missing"
     KEYS_VANISHED = "keys vanished"
+    OBJECTS_EXPIRE = "objects expire"
     WRONG_CLUSTER = "wrong cluster"
     NO_COMPLETE_BACKUP = "no complete backup"
     NO_ACTIVE = "no active"
@@ -80,6 +82,7 @@ def problems(seen: PairView) -> tuple[Problem, ...]:
         _objects_lost,
         _key_missing,
         _keys_vanished,
+        _objects_expire,
         _wrong_cluster,
         _no_backup,
         _gaps,
@@ -208,6 +211,11 @@ def _keys_vanished(seen: PairView) -> Iterator[Problem]:
             remedy="find out what deleted them; `tandem restore vanished TOPIC` brings them back into it, and nothing "
             "else; once nobody needs the copy, `tandem release TOPIC` lets it go",
         )
+
+
+def _objects_expire(seen: PairView) -> Iterator[Problem]:
+    for rule in seen.expiring:
+        yield Problem(fault=Fault.OBJECTS_EXPIRE, message=f"{rule}", remedy=lifecycle_rules.REMEDY)
 
 
 def losses_of(seen: PairView, generation: Generation) -> list[KeptLoss]:

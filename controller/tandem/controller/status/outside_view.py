@@ -37,6 +37,7 @@ from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import now_ms
 from tandem.sink.store.chain.pauses import PauseReader
 from tandem.sink.store.chain.releases import ReleaseReader
+from tandem.sink.store.contract.lifecycle_rules import lifecycle_rules
 
 _MESSAGES_S = 10.0
 _STORE_CONNECT_S = 3.0
@@ -100,6 +101,7 @@ def view_pair(
         held = pins.list_pins(store, config.pair) if chains.generations else []
         releases = ReleaseReader(store, config.pair).refresh(tolerant=True) if chains.generations else ()
         pause = PauseReader(store, config.pair).refresh()
+        rules = lifecycle_rules(store, f"{config.pair}/") or ()
     finally:
         answer = _Answer() if asked is None else _awaited(asked, brokers_s, time.monotonic() - began)
     peers = answer.peers
@@ -112,6 +114,7 @@ def view_pair(
     return replace(
         view_of_store(found, config=config, policy=policy_of(config), root=store.url, at=now_ms(store)),
         pins=held,
+        expiring=rules,
         heard=None if peers is None else peers.last_heard(),
         requests=() if peers is None else peers.requests(),
         brokers=answer.brokers,

@@ -25,6 +25,7 @@ from tandem.controller.decision.observation import Policy
 from tandem.controller.local_state.remembered_heads import SeenHead
 from tandem.controller.watch.store_watch import StoreView
 from tandem.sink.store.chain.pins import Pin
+from tandem.sink.store.contract.lifecycle_rules import LifecycleRule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +66,8 @@ class PairView:
     sender. `pause` is the one in force. `lost_heads` were published by the instances, and are not in the store;
     `published_under` has, by generation, the other root under which they were published. `remembered_losses` were
     read by this machine, and are not in the store any more. `checkpoints` and, by id, why some can't be read are there
-    where they were looked up. `policy_known` is whether `policy` is the pair's, not made of defaults because no
+    where they were looked up. `expiring` are the rules of the bucket that delete or archive objects of the pair, as far
+    as the store says. `policy_known` is whether `policy` is the pair's, not made of defaults because no
     configuration was named.
     """
 
@@ -90,6 +92,7 @@ class PairView:
     policy_known: bool = True
     checkpoints: tuple[Checkpoint, ...] = ()
     damaged_checkpoints: Mapping[str, str] = field(default_factory=dict)
+    expiring: Sequence[LifecycleRule] = ()
 
     @property
     def active(self) -> Generation | None:

@@ -15,7 +15,7 @@ from tandem.controller.cli.output import output
 from tandem.controller.cli.output.output import OutputFormat, OutputOption
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from tandem.backup_avro.documents.outcome import JobKind, JobOutcome
     from tandem.controller.config import Config
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from tandem.controller.status.key_use import ConfiguredKeys
     from tandem.controller.status.pair_view import PairView
     from tandem.sink.store import ObjectStore
-    from tandem.sink.store.contract.lifecycle_rules import LifecycleRule
 
 _BOTH: Final = ("warning", "critical")
 # The share of --timeout for the brokers; the rest is for reading the last results and for printing.
@@ -142,11 +141,9 @@ def check(
             remedy="see whether it can be reached from here, or give it more with --timeout",
         ) from None
     report = (
-        judge.connections(found.seen, found.keys, obstacles=obstacles, unwritable=found.unwritable, rules=found.rules)
+        judge.connections(found.seen, found.keys, obstacles=obstacles, unwritable=found.unwritable)
         if connections
-        else judge.check_pair(
-            overview(found.seen), found.ran, limits, keys=found.keys, unwritable=found.unwritable, rules=found.rules
-        )
+        else judge.check_pair(overview(found.seen), found.ran, limits, keys=found.keys, unwritable=found.unwritable)
     )
     if output_ is OutputFormat.TABLE:
         output.status_line(judge.line(report))
@@ -157,13 +154,12 @@ def check(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Answers:
-    """What store and brokers said. `unwritable` is the error of a trial put; `rules` take objects of the pair away."""
+    """What store and brokers said. `unwritable` is the error of a trial put."""
 
     seen: PairView
     keys: ConfiguredKeys | None
     ran: Mapping[JobKind, JobOutcome | None]
     unwritable: TandemError | None
-    rules: Sequence[LifecycleRule]
 
 
 def _ask(settings: Config, root: str | None, *, s3_only: bool, brokers_s: float | None) -> _Answers:
@@ -172,7 +168,6 @@ def _ask(settings: Config, root: str | None, *, s3_only: bool, brokers_s: float 
     from tandem.controller.status.outside_view import view_pair  # noqa: PLC0415 - likewise
     from tandem.sink.encryption.key_ring import keys_of  # noqa: PLC0415 - likewise
     from tandem.sink.store.chain import outcomes  # noqa: PLC0415 - likewise
-    from tandem.sink.store.contract.lifecycle_rules import lifecycle_rules  # noqa: PLC0415 - likewise
 
     store = stored(settings, root)
     try:
@@ -183,7 +178,6 @@ def _ask(settings: Config, root: str | None, *, s3_only: bool, brokers_s: float 
             keys=look_at_keys(keys_of(store), sight.generations),
             ran=outcomes.latest_of_each(store, settings.pair),
             unwritable=_try_to_write(settings, store),
-            rules=lifecycle_rules(store, f"{settings.pair}/") or (),
         )
     finally:
         store.close()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Final
@@ -40,6 +40,7 @@ from tandem.sink.store import ObjectStore
 from tandem.sink.store.chain import checkpoints, outcomes, pins
 from tandem.sink.store.chain.checkpoints import CheckpointCache, CheckpointListing
 from tandem.sink.store.chain.pins import KnownPins, Pin
+from tandem.sink.store.contract.lifecycle_rules import LifecycleRule, lifecycle_rules
 
 _LOOK_S: Final = 10.0
 _PAST_S: Final = 2.0
@@ -57,6 +58,7 @@ class _StoreDetails:
     pins: tuple[Pin, ...]
     checkpoints: CheckpointListing
     ran: Mapping[JobKind, JobOutcome | None]
+    expiring: Sequence[LifecycleRule]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +169,11 @@ class PageSource:
         if beside.value is not None:
             named = beside.value.checkpoints
             seen = replace(
-                seen, pins=beside.value.pins, checkpoints=named.checkpoints, damaged_checkpoints=named.damaged
+                seen,
+                pins=beside.value.pins,
+                checkpoints=named.checkpoints,
+                damaged_checkpoints=named.damaged,
+                expiring=beside.value.expiring,
             )
         over = () if past.value is None else past.value.turns
         live = {generation.number for generation in view.generations}
@@ -198,6 +204,7 @@ class PageSource:
             pins=tuple(pins.list_pins(self._store, pair, known=self._known_pins)),
             checkpoints=checkpoints.list_checkpoints(self._store, pair, remembered=self._known_checkpoints),
             ran=outcomes.latest_of_each(self._store, pair),
+            expiring=lifecycle_rules(self._store, f"{pair}/") or (),
         )
 
     def _ask_brokers(self) -> _LogEnds:

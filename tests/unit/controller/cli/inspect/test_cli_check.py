@@ -197,7 +197,7 @@ def test_a_folder_that_takes_nothing_is_told(
 def test_a_lifecycle_rule_is_critical_before_it_takes_anything(
     store: ObjectStore, config: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In both forms of the command."""
+    """In both forms of the command; and it is a problem of the pair, that its status has too."""
     completed(store)
     rule = LifecycleRule(name="r", prefix="x/", effect="deletes, 30 days after they were written,")
     monkeypatch.setattr(type(store), "lifecycle_rules", lambda *_: [rule], raising=False)
@@ -209,8 +209,11 @@ def test_a_lifecycle_rule_is_critical_before_it_takes_anything(
         == ("lifecycle rule 'r' deletes, 30 days after they were written, objects below 'x/'")
     )
     assert finding["remedy"]
+    assert finding["fault"] == Fault.OBJECTS_EXPIRE.value
     assert run(["check", "-c", config, "--connections"]) == 2
     assert f"{rule}" in capsys.readouterr().out
+    assert run(["status", "-c", config, "--s3-only"]) == 3
+    assert f"* {rule}" in capsys.readouterr().out
 
 
 def test_nothing_to_restore_is_critical_and_told_once(store: ObjectStore) -> None:

@@ -32,6 +32,7 @@ from tandem.sink.kafka.events import TopicPartition
 from tandem.sink.store import ObjectStore, StoreTransientError, open_store
 from tandem.sink.store.chain import pins
 from tandem.sink.store.chain.chain_writer import now_ms
+from tandem.sink.store.contract.lifecycle_rules import REMEDY, LifecycleRule
 
 ORDERS = TopicSpec("orders", partitions=2)
 Look = Callable[[], InstanceView]
@@ -116,6 +117,21 @@ def test_the_page_has_what_was_looked_up(config: Config, watched: Look, asked: d
     rows = {row[0]: row[1:4] for row in checked(site.topics("topic=orders").body).rows()}
     assert rows["orders-0"] == ["0", "20", "20"], "what the chain holds: first offset, next offset, records"
     assert (asked["brokers"], asked["store"]) == (1, 1)
+    site.close()
+
+
+def test_the_page_names_a_rule_that_takes_the_backup_away(
+    config: Config, watched: Look, asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `tandem status` does, with what to do."""
+    del asked
+    rule = LifecycleRule(name="r", prefix="", effect="deletes, 30 days after they were written,")
+    monkeypatch.setattr(page_source, "lifecycle_rules", lambda *_: [rule])
+    site = PageSource(config)
+    site.show(watched)
+    told = checked(site.page().body)
+    assert f"{rule}" in told.text
+    assert REMEDY in told.text
     site.close()
 
 
