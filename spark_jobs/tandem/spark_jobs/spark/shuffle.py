@@ -12,6 +12,7 @@ with its task, the later ones through the shuffle, ahead of the messages.
 from __future__ import annotations
 
 import pickle
+import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -92,8 +93,9 @@ def shuffle_on(context: SparkContext) -> Shuffle:
         sent = context.parallelize(parts, len(parts)).mapPartitionsWithIndex(logged(partial(_begin, first.work)))
         for stage in others:
             # Both sides have one partitioner, so Spark joins them partition by partition, in this order.
-            own = _own_parts(context, shared, stage).partitionBy(stage.partitions, _itself)
-            joined = own.union(sent.partitionBy(stage.partitions, _itself))
+            joined = _sent_on(_own_parts(context, shared, stage), stage.partitions).union(
+                _sent_on(sent, stage.partitions)
+            )
             sent = joined.mapPartitionsWithIndex(logged(partial(_go_on, stage.work)))
         if waves is None:
             return [message for _, message in sent.collect()]
@@ -103,6 +105,37 @@ def shuffle_on(context: SparkContext) -> Shuffle:
         return []
 
     return run
+
+
+def _sent_on(messages: RDD[Message], partitions: int) -> RDD[Message]:
+    """Return the messages in the partitions of their numbers, as `messages.partitionBy` does.
+
+    But each message goes to the JVM as soon as it is made. PySpark's own function holds up to a thousand of them in
+    Python before it looks at their size (`add_shuffle_key` in pyspark.core.rdd, of which these are the same steps).
+    """
+    from pyspark import serializers  # noqa: PLC0415 - loaded where Spark runs
+    from pyspark.core.rdd import RDD, Partitioner  # noqa: PLC0415 - likewise
+
+    context, jvm = messages.ctx, messages.ctx._jvm  # noqa: SLF001 (no public function leaves out the buffer)
+    assert jvm is not None
+    packed: Any = messages.mapPartitions(_packed_pairs)
+    packed._bypass_serializer = True  # noqa: SLF001 (likewise)
+    pairs = jvm.PairwiseRDD(packed._jrdd.rdd()).asJavaPairRDD()  # noqa: SLF001 (likewise)
+    by_number = pairs.partitionBy(jvm.PythonPartitioner(partitions, id(_itself)))
+    batches: Any = serializers.BatchedSerializer
+    sent: RDD[Message] = RDD(jvm.PythonRDD.valueOfPair(by_number), context, batches(serializers.CPickleSerializer()))
+    sent.partitioner = Partitioner(partitions, _itself)
+    return sent
+
+
+def _packed_pairs(messages: Iterable[Message]) -> Iterator[bytes]:
+    """Yield the number of each message, and a batch of it alone, as `PairwiseRDD` takes them in turns."""
+    from pyspark import serializers  # noqa: PLC0415 - loaded where Spark runs
+
+    serializer: Any = serializers.CPickleSerializer()
+    for number, message in messages:
+        yield struct.pack("!q", number)
+        yield serializer.dumps([(number, message)])
 
 
 #: Most bytes of one piece of a packed part, and about the bytes of pieces that one task sends on: Spark limits tasks.
