@@ -77,10 +77,15 @@ class PairProcesses:
 
     def command(self, *words: str) -> None:
         """Run a command of Tandem; raise RuntimeError with its output if it fails."""
+        with self.begin(*words) as command:
+            said, _ = command.communicate()
+        if command.returncode:
+            raise RuntimeError(f"tandem {' '.join(words)} failed:\n{said}"[-4000:])
+
+    def begin(self, *words: str) -> subprocess.Popen[str]:
+        """Start a command of Tandem; its `stdout` is all that it says."""
         command = [sys.executable, "-c", _MAIN, *words, "-c", str(self._folder / "command.yaml")]
-        ended = subprocess.run(command, capture_output=True, text=True, check=False)
-        if ended.returncode:
-            raise RuntimeError(f"tandem {' '.join(words)} failed:\n{ended.stdout}{ended.stderr}"[-4000:])
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
     def complete(self, number: int) -> bool:
         """Tell whether a generation is COMPLETE."""
