@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from tandem.backup_avro.chain.entries import codecs_of
 from tandem.backup_avro.errors import RefusedError
 from tandem.controller.cli.options.completion import generation_numbers, topic_names
 from tandem.controller.cli.options.consent import YesOption, consent
@@ -100,6 +101,7 @@ def vanished(
     from tandem.sink.kafka.cluster.admin import ClusterAdmin  # noqa: PLC0415 - Kafka is slow to import
     from tandem.spark_jobs.restore.vanished.find import (  # noqa: PLC0415 - likewise
         NOT_CUT,
+        CopiedPartitions,
         find_lost_keys,
         kept_partitions,
         lost_records,
@@ -112,6 +114,7 @@ def vanished(
         generations = read_chains(require_known_heads(settings, store)).generations
         partitions = kept_partitions(generations, topics, generation)
         configs = _require_same_topics(admin, partitions)
+        copies = CopiedPartitions(store, frozenset(one.key for one in partitions))
         backs: list[WriteBack] = []
         planned: list[VanishedPartition] = []
         for one in mark_cuts(partitions, generations, dict(settings.kafka.reveal())):
@@ -124,7 +127,8 @@ def vanished(
             output.note(f"{one}: comparing generation {one.kept.number} with {one.missing_in.number} and the topic")
             backs.append(
                 WriteBack(
-                    lost=find_lost_keys(store, one, newest),
+                    lost=find_lost_keys(copies, one, newest),
+                    codecs=codecs_of(part for _, part in copies.parts(one.kept, one.key)),
                     pair=settings.pair,
                     cluster=ClusterAddress(
                         props=dict(settings.kafka.reveal()), batch_limit=settings.memory.largest_batch
@@ -139,7 +143,7 @@ def vanished(
                 output.note(f"{row.topic}-{row.partition}: {row.restorable:,} of {row.vanished:,} keys come back")
             consent(f"Write {count:,} records into {', '.join(sorted({row.topic for row in planned}))}?", yes=yes)
             planned = [
-                replace(row, written=back.write(lost_records(store, back.lost)))
+                replace(row, written=back.write(lost_records(copies, back.lost)))
                 for row, back in zip(planned, backs, strict=True)
             ]
     _show(VanishedKeysDocument(pair=settings.pair, executed=not dry_run, partitions=planned), output_, wide=wide)

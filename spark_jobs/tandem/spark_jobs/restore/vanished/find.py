@@ -155,15 +155,36 @@ def _kept(state: Generation, generations: Collection[Generation]) -> list[Partit
     return [key for key in left if key in counted or begins_later(state, key, generations) is not None]
 
 
-def find_lost_keys(store: ObjectStore, partition: KeptPartition, newest: Sequence[Generation]) -> LostKeys:
+class CopiedPartitions:
+    """The records that generations have of some partitions. The objects of a generation are looked through once."""
+
+    def __init__(self, store: ObjectStore, keys: Collection[PartitionKey]) -> None:
+        self._store = store
+        self._keys = keys
+        self._parts: dict[int, dict[PartitionKey, list[LivePart]]] = {}
+
+    def of(self, state: Generation, key: PartitionKey) -> CopyRecords[EncodedBlock]:
+        """Return the records of a partition, in the order of the log; reading raises the errors of the store."""
+        return CopyRecords(parts=self.parts(state, key), read=partial(read_blocks, self._store, state))
+
+    def parts(self, state: Generation, key: PartitionKey) -> list[LivePart]:
+        """Return the live parts of a partition, each with its object, in the order of the log."""
+        if state.number not in self._parts:
+            found = self._parts[state.number] = parts_of(state, self._keys)
+            for parts in found.values():
+                parts.sort(key=lambda one: one[1].first)
+        return self._parts[state.number][key]
+
+
+def find_lost_keys(copies: CopiedPartitions, partition: KeptPartition, newest: Sequence[Generation]) -> LostKeys:
     """Return the keys that vanished, without those that one of the `newest` copies has a newer record of.
 
     Where the policy has always deleted, nothing that lies below a log start by now is brought back: it has expired.
     Raises the errors of the store and of keys, and DamagedError.
     """
-    older = replace(_copy(store, partition.kept, partition.key), begin=_begin(partition, newest))
+    older = replace(copies.of(partition.kept, partition.key), begin=_begin(partition, newest))
     newer = sound_records(
-        _copy(store, partition.missing_in, partition.key), partition.missing_in.sound_offset(partition.key)
+        copies.of(partition.missing_in, partition.key), partition.missing_in.sound_offset(partition.key)
     )
     by_counts = counts_prove(partition.missing_in, partition.kept, partition.key)
     table = best_bodies().key_table()
@@ -177,7 +198,7 @@ def find_lost_keys(store: ObjectStore, partition: KeptPartition, newest: Sequenc
     )
     lowest = min(partition.cut_at, *wanted, _ALL)
     for state in newest:
-        copy = _copy(store, state, partition.key)
+        copy = copies.of(state, partition.key)
         for item, part in copy.parts:
             if part.last >= lowest:
                 for body, count in copy.read(item, part):
@@ -193,9 +214,9 @@ def _begin(partition: KeptPartition, newest: Iterable[Generation]) -> int:
     return max(guarded_from(state, partition.kept, key) or 0 for state in copies if key in state.positions)
 
 
-def lost_records(store: ObjectStore, lost: LostKeys) -> Iterator[LostRecord]:
+def lost_records(copies: CopiedPartitions, lost: LostKeys) -> Iterator[LostRecord]:
     """Yield the records of the keys to bring back, in the order of the log. Raises as `find_lost_keys`."""
-    yield from _records_at(_copy(store, lost.partition.kept, lost.partition.key), frozenset(lost.offsets.values()))
+    yield from _records_at(copies.of(lost.partition.kept, lost.partition.key), frozenset(lost.offsets.values()))
 
 
 def _records_at(copy: CopyRecords[EncodedBlock], offsets: Container[int]) -> Iterator[LostRecord]:
@@ -204,8 +225,3 @@ def _records_at(copy: CopyRecords[EncodedBlock], offsets: Container[int]) -> Ite
             for span in best_bodies().spans(body, count):
                 if span[2] in offsets and span[5] >= 0:
                     yield LostRecord(offset=span[2], key=body[span[6] : span[7]], body=body[span[1] : span[12]])
-
-
-def _copy(store: ObjectStore, state: Generation, key: PartitionKey) -> CopyRecords[EncodedBlock]:
-    parts: list[LivePart] = sorted(parts_of(state, [key])[key], key=lambda one: one[1].first)
-    return CopyRecords(parts=parts, read=partial(read_blocks, store, state))

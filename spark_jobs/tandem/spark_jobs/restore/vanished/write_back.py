@@ -9,14 +9,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 
-from tandem.backup_avro.chain.entries import codecs_of
 from tandem.backup_avro.chain.generation import Generation
 from tandem.sink.kafka.auth.client_config import Value
 from tandem.sink.kafka.events import TopicPartition
 from tandem.sink.kafka.fetch.fetcher import RawFetcher
 from tandem.sink.transcode.implementation_choice import best_bodies
 from tandem.sink.transcode.transcoder_result import Segment
-from tandem.sink.write.vanished_keys_check import parts_of
 from tandem.spark_jobs.reading.live_log import LiveLog, open_live_log
 from tandem.spark_jobs.restore.live_write.guarded_writer import GuardedWriter, PlannedRecord
 from tandem.spark_jobs.restore.live_write.live_transactions import LiveTransactions
@@ -43,9 +41,13 @@ def mark_cuts(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteBack:
-    """Brings the keys of one partition back. `config` has the topic's effective `BATCH_SETTINGS`."""
+    """Brings the keys of one partition back. `config` has the topic's effective `BATCH_SETTINGS`.
+
+    `codecs` are those of the batches that the kept copy was read from, as `Part.codecs`.
+    """
 
     lost: LostKeys
+    codecs: int
     pair: str
     cluster: ClusterAddress
     config: Mapping[str, str]
@@ -70,7 +72,7 @@ class WriteBack:
             transactional_id=f"{TRANSACTIONAL_ID_PREFIX}vanished-{self.pair}-{key.topic_id}-{key.partition}",
             place=(self.lost.partition.topic, key.partition),
             config=self.config,
-            codecs=codecs_of(part for _, part in parts_of(self.lost.partition.kept, [key])[key]),
+            codecs=self.codecs,
         )
         with closing(transactions):
             # An earlier run that was killed has left its transaction open: what it holds would count as written.

@@ -11,6 +11,7 @@ from support.pipeline.doubles import MemoryStore
 from tandem.backup_avro.chain.entries import EntryKind, PartitionKey, Taint
 from tandem.backup_avro.chain.generation import Generation
 from tandem.spark_jobs.restore.vanished.find import (
+    CopiedPartitions,
     KeptPartition,
     LostKeys,
     asked_epochs,
@@ -40,9 +41,10 @@ def test_nothing_comes_back_that_has_expired(policy: str, newest_start: int, fou
             state = backup.writer.state
             state.positions[key] = replace(state.positions[key], log_start=start)
     partition = KeptPartition(key=key, topic="t", kept=one.writer.state, missing_in=two.writer.state)
-    lost = find_lost_keys(store, partition, [three.writer.state])
+    copies = CopiedPartitions(store, [partition.key])
+    lost = find_lost_keys(copies, partition, [three.writer.state])
     assert sorted(lost.offsets.values()) == found
-    assert [record.offset for record in lost_records(store, lost)] == found
+    assert [record.offset for record in lost_records(copies, lost)] == found
 
 
 def _cut_off(*, marked: bool) -> tuple[MemoryStore, KeptPartition, list[Generation]]:
@@ -82,7 +84,7 @@ def test_records_behind_a_cut_are_newer(marked: bool, answers: dict[int, tuple[i
     store, partition, states = _cut_off(marked=marked)
     assert asked_epochs(partition) == {1: 1, 2: 1}
     partition = with_cut(partition, states, answers)
-    lost = find_lost_keys(store, partition, states[2:])
+    lost = find_lost_keys(CopiedPartitions(store, [partition.key]), partition, states[2:])
     assert lost.offsets == ({b"key-17": 17} if cut_at is None else {})
     lost = LostKeys(partition=partition, offsets={b"key-17": 17}, vanished=1)
     newer = range(17 if cut_at is None else cut_at, 20)
