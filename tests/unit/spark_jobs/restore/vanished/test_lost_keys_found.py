@@ -10,6 +10,8 @@ from support.pipeline.doubles import MemoryStore
 
 from tandem.backup_avro.chain.entries import EntryKind, PartitionKey, Taint
 from tandem.backup_avro.chain.generation import Generation
+from tandem.sink.write.vanished_keys_check import parts_of
+from tandem.spark_jobs.restore.vanished import find
 from tandem.spark_jobs.restore.vanished.find import (
     CopiedPartitions,
     KeptPartition,
@@ -97,3 +99,19 @@ def test_a_cut_between_the_two_copies_counts() -> None:
     _, partition, states = _cut_off(marked=True)
     partition = replace(partition, missing_in=states[2])
     assert with_cut(partition, states, {3: (2, 13)}).cut_at == 10
+
+
+def test_a_chain_is_looked_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many partitions lost keys; each has its own records, in the order of the log."""
+    looks: list[int] = []
+    monkeypatch.setattr(find, "parts_of", lambda state, keys: looks.append(state.number) or parts_of(state, keys))
+    store, spec = MemoryStore(), TopicSpec("t", partitions=3)
+    backup = Backup.claim(store, topics=[spec])
+    for low in (0, 10, 20):
+        backup.commit([one for number in range(3) for one in records("t", number, range(low, low + 10))])
+    state = backup.writer.state
+    keys = [PartitionKey(spec.topic().topic_id, number) for number in range(2)]
+    copies = CopiedPartitions(store, keys)
+    assert [[part.first for _, part in copies.parts(state, key)] for key in keys] == [[0, 10, 20]] * 2
+    assert {part.key for key in keys for _, part in copies.of(state, key).parts} == set(keys)
+    assert looks == [1]
