@@ -118,7 +118,7 @@ def _sent_on(messages: RDD[Message], partitions: int) -> RDD[Message]:
 
     context, jvm = messages.ctx, messages.ctx._jvm  # noqa: SLF001 (no public function leaves out the buffer)
     assert jvm is not None
-    packed: Any = messages.mapPartitions(_packed_pairs)
+    packed: Any = messages.mapPartitions(logged(_packed_pairs))
     packed._bypass_serializer = True  # noqa: SLF001 (likewise)
     pairs = jvm.PairwiseRDD(packed._jrdd.rdd()).asJavaPairRDD()  # noqa: SLF001 (likewise)
     by_number = pairs.partitionBy(jvm.PythonPartitioner(partitions, id(_itself)))
