@@ -41,6 +41,18 @@ MISTAKES = (
         new="        return last is not None and offset >= last\n",
     ),
     Mistake(
+        name="comparing: newer records of lost keys are looked for behind the last of them",
+        file="spark_jobs/tandem/spark_jobs/restore/vanished/find.py",
+        old="        return min(self.partition.cut_at, *self.offsets.values(), _ALL)\n",
+        new="        return min(self.partition.cut_at, max(self.offsets.values()))\n",
+    ),
+    Mistake(
+        name="comparing: of lost keys that do not fit into memory together only the first come back",
+        file="spark_jobs/tandem/spark_jobs/restore/vanished/find.py",
+        old="        batches=tuple(one for one in batches if one),\n",
+        new="        batches=tuple(one for one in batches[:1] if one),\n",
+    ),
+    Mistake(
         name="comparing: a plain object that ends early is read again for ever",
         file="sink/tandem/sink/store/encrypted_objects.py",
         old="        if len(data) != stretch.end - stretch.start:\n",

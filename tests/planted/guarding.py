@@ -43,14 +43,14 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="vanished keys: keys are forgotten when the memory is full of them",
         file=_KEYS,
-        old="                search.settle()\n",
+        old="                yield search.settle()\n",
         new="                table.clear()\n",
     ),
     Mistake(
         name="vanished keys: a key whose last record comes later is told of twice",
         file=_KEYS,
-        old="<= offset <= self.last]",
-        new="<= offset]",
+        old="<= offset <= self.last)",
+        new="<= offset)",
     ),
     Mistake(
         name="vanished keys: records beyond the older copy's end count as those that it has",

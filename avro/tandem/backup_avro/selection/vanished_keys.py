@@ -5,18 +5,17 @@ copy has that very record, or a newer one of the key. If it has neither, the log
 A key whose newest record in the older copy is a tombstone is no loss.
 
 `proves_losses` says which newer copy proves a loss: a tombstone that neither of the two has read must be impossible.
-`find_vanished_keys` compares the records within a given memory. Only keys of records that the newer copy lacks are
+`vanished_offsets` compares the records within a given memory. Only keys of records that the newer copy lacks are
 remembered; whenever the memory is full of them, the newer copy is searched. The keys themselves are compared, not
 hashes of them.
 """
 
 from __future__ import annotations
 
-import heapq
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
 from tandem.backup_avro.chain.entries import Part, PartitionKey, StoredObject, number_setting
@@ -32,6 +31,7 @@ _SHARE: Final = 0.8
 _ENTRY_BYTES: Final = 160
 """The bytes that a remembered key takes beside its own at most: two objects and their place in a hash table."""
 _MOST: Final = (1 << 63) - 1
+_SHOWN: Final = 5
 _EXPIRES: Final = {"compact", "delete"}
 
 B = TypeVar("B")
@@ -115,7 +115,7 @@ def compared_copy(older: Generation, all_generations: Iterable[Generation], key:
 def proves_losses(newer: Generation, older: Generation, key: PartitionKey) -> bool:
     """Return whether the log lost each key that `older` ends with a value for and that `newer` lacks.
 
-    That is so only of records that nothing but compaction was to remove (`guarded_from`; `find_vanished_keys` leaves
+    That is so only of records that nothing but compaction was to remove (`guarded_from`; `vanished_offsets` leaves
     out the others). And both copies must hold committed records only. Untainted and read through, `older` has read each
     tombstone below its position, unless they live for less than a minute. The tail of `newer` reads what is written
     later if its scan ended at or below that position. Else the scan must have ended before a tombstone that was written
@@ -210,47 +210,49 @@ def counts_prove(newer: Generation, older: Generation, key: PartitionKey) -> boo
 
 
 def find_vanished_keys(
-    older: CopyRecords[B],
-    newer: CopyRecords[B],
-    *,
-    table: KeyTable[B],
-    by_counts: bool,
-    most_bytes: int,
-    shown: int = 5,
+    older: CopyRecords[B], newer: CopyRecords[B], *, table: KeyTable[B], by_counts: bool, most_bytes: int
 ) -> VanishedKeys:
-    """Return the keys whose newest record in `older` has a value and of which `newer` has neither it nor a newer one.
+    """Return the number of keys that `vanished_offsets` finds, and the first few of their offsets."""
+    count = 0
+    first: list[int] = []
+    for found in vanished_offsets(older, newer, table=table, by_counts=by_counts, most_bytes=most_bytes):
+        count += len(found)
+        first += found[: _SHOWN - len(first)]
+    return VanishedKeys(count=count, offsets=tuple(first))
 
-    `by_counts`: ranges with equal numbers of records need not be read (`counts_prove`). `table` holds the keys of
-    records that `newer` lacks. When it has grown beyond `most_bytes`, `newer` is searched for them, and the table is
-    emptied: then `newer` is read once more for each table that was full, `older` is not. `shown`: for how many keys,
-    the oldest records first, offsets are returned. Raises what `read` raises.
+
+def vanished_offsets(
+    older: CopyRecords[B], newer: CopyRecords[B], *, table: KeyTable[B], by_counts: bool, most_bytes: int
+) -> Iterator[array[int]]:
+    """Yield the offsets, ascending, of the keys whose newest record in `older` has a value, and that `newer` lacks.
+
+    `newer` lacks a key if it has neither that record nor a newer one. `by_counts`: ranges with equal numbers of records
+    need not be read (`counts_prove`). `table` holds the keys of records that `newer` lacks. When it has grown beyond
+    `most_bytes`, `newer` is searched for them, those that are left are yielded, and the table is emptied: then `newer`
+    is read once more for each table that was full, `older` is not. Raises what `read` raises.
     """
-    search = _Search(older, newer, table, shown)
+    search = _Search(older, newer, table)
     counted = [one for one in older.parts if one[1].last >= older.begin]
     for held, there in _different_ranges(counted, newer.parts, by_counts=by_counts):
         for block, last, offsets in _side_by_side(older, held, newer, there, table):
             table.add(block, offsets)
             search.last = last
             if table.size > most_bytes:
-                search.settle()
-    search.settle()
-    return VanishedKeys(count=search.count, offsets=tuple(search.offsets))
+                yield search.settle()
+    yield search.settle()
 
 
 @dataclass(slots=True)
 class _Search(Generic[B]):
-    """What was found so far. `last` is the offset of the older copy up to which keys have been added."""
+    """The search for the table's keys. `last` is the offset of the older copy up to which keys have been added."""
 
     older: CopyRecords[B]
     newer: CopyRecords[B]
     table: KeyTable[B]
-    shown: int
     last: int = -1
-    count: int = 0
-    offsets: list[int] = field(default_factory=list)
 
-    def settle(self) -> None:
-        """Find out which of the table's keys have vanished, and empty it."""
+    def settle(self) -> array[int]:
+        """Return the offsets of those of the table's keys that have vanished, ascending, and empty it."""
         table = self.table
         for block in self._from(self.newer):
             table.drop_newer(block)
@@ -260,10 +262,9 @@ class _Search(Generic[B]):
             for block in self._from(self.older):
                 table.note(block)
         # A key whose newest record comes later is added again there, if the newer copy lacks that.
-        found = [offset for offset in table.values() if self.older.begin <= offset <= self.last]
-        self.count += len(found)
-        self.offsets = heapq.nsmallest(self.shown, [*self.offsets, *found])
+        found = sorted(offset for offset in table.values() if self.older.begin <= offset <= self.last)
         table.clear()
+        return array("q", found)
 
     def _from(self, copy: CopyRecords[B]) -> Iterator[B]:
         """Yield the blocks of all parts that may have records at or above the lowest offset in the table.

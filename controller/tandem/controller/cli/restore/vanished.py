@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from tandem.backup_avro.chain.entries import codecs_of
 from tandem.backup_avro.errors import RefusedError
 from tandem.controller.cli.options.completion import generation_numbers, topic_names
 from tandem.controller.cli.options.consent import YesOption, consent
@@ -22,7 +21,7 @@ from tandem.controller.cli.output.topic_rows import TopicRows, grouped
 
 if TYPE_CHECKING:
     from tandem.sink.kafka.cluster.admin import ClusterAdmin
-    from tandem.spark_jobs.restore.vanished.find import KeptPartition
+    from tandem.spark_jobs.restore.vanished.find import KeptPartition, LostRecords
     from tandem.spark_jobs.restore.vanished.write_back import WriteBack
 
 _SAMPLE: Final = 5
@@ -102,9 +101,7 @@ def vanished(
     from tandem.spark_jobs.restore.vanished.find import (  # noqa: PLC0415 - likewise
         NOT_CUT,
         CopiedPartitions,
-        find_lost_keys,
         kept_partitions,
-        lost_records,
     )
     from tandem.spark_jobs.restore.vanished.write_back import WriteBack, mark_cuts  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress  # noqa: PLC0415 - likewise
@@ -115,8 +112,7 @@ def vanished(
         partitions = kept_partitions(generations, topics, generation)
         configs = _require_same_topics(admin, partitions)
         copies = CopiedPartitions(store, frozenset(one.key for one in partitions))
-        backs: list[WriteBack] = []
-        planned: list[VanishedPartition] = []
+        found: list[tuple[WriteBack, LostRecords]] = []
         for one in mark_cuts(partitions, generations, dict(settings.kafka.reveal())):
             newest = [g for g in generations if g.number > one.kept.number and g.usable(one.key)]
             if one.cut_at != NOT_CUT:
@@ -125,28 +121,36 @@ def vanished(
                     "are left as they are"
                 )
             output.note(f"{one}: comparing generation {one.kept.number} with {one.missing_in.number} and the topic")
-            backs.append(
-                WriteBack(
-                    lost=find_lost_keys(copies, one, newest),
-                    codecs=codecs_of(part for _, part in copies.parts(one.kept, one.key)),
-                    pair=settings.pair,
-                    cluster=ClusterAddress(
-                        props=dict(settings.kafka.reveal()), batch_limit=settings.memory.largest_batch
-                    ),
-                    config=configs[one.topic],
-                )
+            back = WriteBack(
+                partition=one,
+                copies=copies,
+                pair=settings.pair,
+                cluster=ClusterAddress(props=dict(settings.kafka.reveal()), batch_limit=settings.memory.largest_batch),
+                config=configs[one.topic],
             )
-            planned.append(_partition(backs[-1], show_keys=show_keys))
+            found.append((back, back.find(newest)))
+        planned = [_partition(lost, show_keys=show_keys) for _, lost in found]
         count = sum(row.restorable for row in planned)
         if not dry_run and count:
             for row in planned:
                 output.note(f"{row.topic}-{row.partition}: {row.restorable:,} of {row.vanished:,} keys come back")
             consent(f"Write {count:,} records into {', '.join(sorted({row.topic for row in planned}))}?", yes=yes)
-            planned = [
-                replace(row, written=back.write(lost_records(copies, back.lost)))
-                for row, back in zip(planned, backs, strict=True)
-            ]
+            planned = _write_back(planned, found)
     _show(VanishedKeysDocument(pair=settings.pair, executed=not dry_run, partitions=planned), output_, wide=wide)
+
+
+def _write_back(
+    planned: Sequence[VanishedPartition], found: Sequence[tuple[WriteBack, LostRecords]]
+) -> list[VanishedPartition]:
+    """Write the records of one partition after the other; return the rows of `planned`, with what was written."""
+    done: list[VanishedPartition] = []
+    for row, (back, lost) in zip(planned, found, strict=True):
+        done.append(replace(row, written=back.write(lost)))
+        output.progress(
+            f"{len(done)} of {len(planned)} partitions, {sum(one.written for one in done):,} of "
+            f"{sum(one.restorable for one in planned):,} keys are back"
+        )
+    return done
 
 
 def _require_same_topics(admin: ClusterAdmin, partitions: Sequence[KeptPartition]) -> dict[str, dict[str, str]]:
@@ -182,14 +186,7 @@ def _require_same_topics(admin: ClusterAdmin, partitions: Sequence[KeptPartition
     return configs
 
 
-def _partition(back: WriteBack, *, show_keys: bool) -> VanishedPartition:
-    back.compare()
-    lost = back.lost
-    first = sorted((offset, key) for key, offset in lost.offsets.items())[:_SAMPLE]
-    sample = [
-        key.decode(errors="backslashreplace") if show_keys else hashlib.sha256(key).hexdigest()[:_HASH_DIGITS]
-        for _, key in first
-    ]
+def _partition(lost: LostRecords, *, show_keys: bool) -> VanishedPartition:
     of = lost.partition
     return VanishedPartition(
         topic=of.topic,
@@ -197,10 +194,13 @@ def _partition(back: WriteBack, *, show_keys: bool) -> VanishedPartition:
         kept_in=of.kept.number,
         missing_in=of.missing_in.number,
         vanished=lost.vanished,
-        newer=lost.vanished - len(lost.offsets),
-        restorable=len(lost.offsets),
+        newer=lost.vanished - lost.count,
+        restorable=lost.count,
         written=0,
-        sample=sample,
+        sample=[
+            key.decode(errors="backslashreplace") if show_keys else hashlib.sha256(key).hexdigest()[:_HASH_DIGITS]
+            for key in lost.sample
+        ],
     )
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import itemgetter
 from typing import Final
 
 from tandem.backup_avro.chain.entries import PartitionKey
@@ -18,15 +21,16 @@ from tandem.backup_avro.selection.vanished_keys import (
     LivePart,
     compared_copy,
     counts_prove,
-    find_vanished_keys,
     guarded_from,
+    vanished_offsets,
 )
 from tandem.sink.kafka.lookup.leader_epochs import log_holds
 from tandem.sink.store.contract.object_store import ObjectStore
 from tandem.sink.transcode.implementation_choice import best_bodies
 from tandem.sink.write.vanished_keys_check import parts_of, read_blocks, sound_records
 
-_TABLE_BYTES: Final = 256 << 20
+_TABLE_BYTES: Final = 32 << 20
+_SAMPLE: Final = 5
 _ALL: Final = 1 << 62
 #: `KeptPartition.cut_at` of a log that still has what the copies read.
 NOT_CUT: Final = _ALL
@@ -60,25 +64,53 @@ class LostRecord:
     body: bytes
 
 
-@dataclass(slots=True, kw_only=True)
-class LostKeys:
-    """The keys of a partition to bring back, each with the offset of its last record.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LostRecords:
+    """The records of a partition to bring back: the last one of each key that vanished and has no newer one.
 
-    `vanished`: how many the comparison before clearing has found, or more that are lost now.
+    `batches`: their offsets, ascending, in batches whose keys fit into memory together. `vanished`: how many keys the
+    comparison before clearing has found, or more that are lost now. `sample`: the keys of the first few records.
     """
 
     partition: KeptPartition
-    offsets: dict[bytes, int]
+    batches: tuple[array[int], ...]
     vanished: int
+    sample: tuple[bytes, ...]
+
+    @property
+    def count(self) -> int:
+        """The number of records."""
+        return sum(map(len, self.batches))
+
+
+@dataclass(slots=True, kw_only=True)
+class LostKeys:
+    """The keys of a batch of lost records of a partition, each with the offset of its record."""
+
+    partition: KeptPartition
+    offsets: dict[bytes, int]
+
+    @property
+    def begin(self) -> int:
+        """The offset below which the log has no newer record of any of the keys."""
+        return min(self.partition.cut_at, *self.offsets.values(), _ALL)
 
     def has(self, key: bytes, offset: int) -> bool:
         """Return whether this record of the log is the last one that the copy has of a lost key, or a newer one."""
         last = self.offsets.get(key)
         return last is not None and offset >= min(last, self.partition.cut_at)
 
-    def drop(self, key: bytes, offset: int) -> None:
-        """Leave a key as it is, if `has` is true of this record of the log."""
-        if self.has(key, offset):
+    def newer(self, blocks: Iterable[EncodedBlock]) -> Iterator[tuple[bytes, int]]:
+        """Yield key and offset of the records of the log for which `has` is true."""
+        for body, count in blocks:
+            for span in best_bodies().spans(body, count):
+                key = body[span[6] : span[7]] if span[5] >= 0 else None
+                if key is not None and self.has(key, span[2]):
+                    yield key, span[2]
+
+    def drop_newer(self, blocks: Iterable[EncodedBlock]) -> None:
+        """Leave each key as it is that has a newer record among these of the log."""
+        for key, _ in self.newer(blocks):
             del self.offsets[key]
 
 
@@ -175,37 +207,58 @@ class CopiedPartitions:
                 parts.sort(key=lambda one: one[1].first)
         return self._parts[state.number][key]
 
+    def blocks(self, state: Generation, key: PartitionKey, begin: int) -> Iterator[EncodedBlock]:
+        """Yield the blocks of all parts that reach to `begin` or above it; raises the errors of the store."""
+        copy = self.of(state, key)
+        for item, part in copy.parts:
+            if part.last >= begin:
+                yield from copy.read(item, part)
 
-def find_lost_keys(copies: CopiedPartitions, partition: KeptPartition, newest: Sequence[Generation]) -> LostKeys:
-    """Return the keys that vanished, without those that one of the `newest` copies has a newer record of.
 
-    Where the policy has always deleted, nothing that lies below a log start by now is brought back: it has expired.
-    Raises the errors of the store and of keys, and DamagedError.
+def find_lost_records(
+    copies: CopiedPartitions,
+    partition: KeptPartition,
+    newest: Sequence[Generation],
+    live: Callable[[int], Iterable[EncodedBlock]],
+    *,
+    most_bytes: int = _TABLE_BYTES,
+) -> LostRecords:
+    """Return the last records of the keys that vanished and have no newer one in the `newest` copies or in the log.
+
+    `live` yields the committed records of the log from an offset on. Where the policy has always deleted, nothing that
+    lies below a log start by now is brought back: it has expired. The newer copies and the log are read once for each
+    `most_bytes` of lost keys. Raises the errors of the store, of keys and of `live`, and DamagedError.
     """
     older = replace(copies.of(partition.kept, partition.key), begin=_begin(partition, newest))
     newer = sound_records(
         copies.of(partition.missing_in, partition.key), partition.missing_in.sound_offset(partition.key)
     )
-    by_counts = counts_prove(partition.missing_in, partition.kept, partition.key)
-    table = best_bodies().key_table()
-    found = find_vanished_keys(older, newer, table=table, by_counts=by_counts, most_bytes=_TABLE_BYTES, shown=_ALL)
-    wanted = frozenset(found.offsets)
-    keys = {record.key: record.offset for record in _records_at(older, wanted)}
-    lost = LostKeys(
+    vanished = 0
+    batches: list[array[int]] = []
+    sample: list[bytes] = []
+    for found in vanished_offsets(
+        older,
+        newer,
+        table=best_bodies().key_table(),
+        by_counts=counts_prove(partition.missing_in, partition.kept, partition.key),
+        most_bytes=most_bytes,
+    ):
+        if not found:
+            continue
+        vanished += len(found)
+        keys = read_lost_keys(copies, partition, found)
+        for state in newest:
+            keys.drop_newer(copies.blocks(state, partition.key, keys.begin))
+        keys.drop_newer(live(keys.begin))
+        left = sorted(keys.offsets.items(), key=itemgetter(1))
+        batches.append(array("q", [offset for _, offset in left]))
+        sample += [key for key, _ in left[: _SAMPLE - len(sample)]]
+    return LostRecords(
         partition=partition,
-        offsets=keys,
-        vanished=max(found.count, vanished_keys(partition.kept).get(partition.key, 0)),
+        batches=tuple(one for one in batches if one),
+        vanished=max(vanished, vanished_keys(partition.kept).get(partition.key, 0)),
+        sample=tuple(sample),
     )
-    lowest = min(partition.cut_at, *wanted, _ALL)
-    for state in newest:
-        copy = copies.of(state, partition.key)
-        for item, part in copy.parts:
-            if part.last >= lowest:
-                for body, count in copy.read(item, part):
-                    for span in best_bodies().spans(body, count):
-                        if span[5] >= 0:
-                            lost.drop(body[span[6] : span[7]], span[2])
-    return lost
 
 
 def _begin(partition: KeptPartition, newest: Iterable[Generation]) -> int:
@@ -214,14 +267,29 @@ def _begin(partition: KeptPartition, newest: Iterable[Generation]) -> int:
     return max(guarded_from(state, partition.kept, key) or 0 for state in copies if key in state.positions)
 
 
-def lost_records(copies: CopiedPartitions, lost: LostKeys) -> Iterator[LostRecord]:
-    """Yield the records of the keys to bring back, in the order of the log. Raises as `find_lost_keys`."""
-    yield from _records_at(copies.of(lost.partition.kept, lost.partition.key), frozenset(lost.offsets.values()))
+def read_lost_keys(copies: CopiedPartitions, partition: KeptPartition, batch: array[int]) -> LostKeys:
+    """Return the keys of the records at these offsets. Raises as `lost_records`."""
+    found = {record.key: record.offset for record in lost_records(copies, partition, batch)}
+    return LostKeys(partition=partition, offsets=found)
 
 
-def _records_at(copy: CopyRecords[EncodedBlock], offsets: Container[int]) -> Iterator[LostRecord]:
+def lost_records(copies: CopiedPartitions, partition: KeptPartition, batch: array[int]) -> Iterator[LostRecord]:
+    """Yield the records of the kept copy at these offsets, which ascend, in the order of the log.
+
+    Raises the errors of the store, of keys, and DamagedError.
+    """
+    copy = copies.of(partition.kept, partition.key)
     for item, part in copy.parts:
+        if not _within(batch, part.first, part.last):
+            continue
         for body, count in copy.read(item, part):
-            for span in best_bodies().spans(body, count):
-                if span[2] in offsets and span[5] >= 0:
+            spans = [span for span in best_bodies().spans(body, count) if span[5] >= 0]
+            wanted = frozenset(_within(batch, spans[0][2], spans[-1][2]) if spans else ())
+            for span in spans:
+                if span[2] in wanted:
                     yield LostRecord(offset=span[2], key=body[span[6] : span[7]], body=body[span[1] : span[12]])
+
+
+def _within(offsets: array[int], first: int, last: int) -> array[int]:
+    """Return those of the offsets, which ascend, that lie in [first, last]."""
+    return offsets[bisect_left(offsets, first) : bisect_right(offsets, last)]
