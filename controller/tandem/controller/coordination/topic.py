@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import structlog
@@ -43,6 +44,7 @@ from tandem.controller.config.model import CoordinationSettings
 from tandem.controller.coordination.bounded_memory import LONGEST
 from tandem.controller.coordination.peer_state import PeerState
 from tandem.sink.kafka.auth import client_config
+from tandem.sink.kafka.auth.renewed_files import CredentialFiles, RenewedClient
 from tandem.sink.kafka.cluster import admin_errors
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.kafka.errors.cluster_errors import TopicExistsError
@@ -111,7 +113,7 @@ class CoordinationTopic:
         self._admin = admin
         self._peers = peers
         self._identity = identity
-        self._producer: Any = None
+        self._producers: RenewedClient[Any] | None = None
         self._partition = 0
         self._stopped = threading.Event()
         self._caught_up = threading.Event()
@@ -132,21 +134,25 @@ class CoordinationTopic:
         count = ensure_topic(self._admin, self._topic, self._replication_factor)
         self._partition = partition_of(self._identity.pair, count)
         self._wake = wake
-        self._producer = Producer(
-            client_config.for_confluent(
-                self._props,
-                **{
-                    "acks": "all",
-                    "linger.ms": 0,
-                    "message.timeout.ms": 30_000,
-                    # How long a missing topic counts as not yet propagated. This one existed at the start.
-                    "topic.metadata.propagation.max.ms": 5_000,
-                    **_unless_set(_SEES_NEW_LEADERS, self._props),
-                    "logger": _LibrdkafkaLog(),
-                },
-            )
+        config = client_config.for_confluent(
+            self._props,
+            **{
+                "acks": "all",
+                "linger.ms": 0,
+                "message.timeout.ms": 30_000,
+                # How long a missing topic counts as not yet propagated. This one existed at the start.
+                "topic.metadata.propagation.max.ms": 5_000,
+                **_unless_set(_SEES_NEW_LEADERS, self._props),
+                "logger": _LibrdkafkaLog(),
+            },
         )
+        self._producers = RenewedClient(self._props, partial(Producer, config), lambda old: old.flush(0))
         self._thread.start()
+
+    @property
+    def _producer(self) -> Any:  # noqa: ANN401 - confluent-kafka has no types
+        assert self._producers is not None, "start() makes it"
+        return self._producers.get()
 
     @property
     def caught_up(self) -> bool:
@@ -196,7 +202,7 @@ class CoordinationTopic:
     def close(self, timeout_s: float) -> None:
         """Send the queued messages, for at most `timeout_s`, and stop reading."""
         self._stopped.set()
-        if self._producer is not None:
+        if self._producers is not None:
             self._producer.flush(timeout_s)
         if self._thread.is_alive():
             self._thread.join(timeout_s)
@@ -251,17 +257,19 @@ class CoordinationTopic:
                 return
 
     def _read(self) -> None:
-        """Read until `close`, or until the topic was created anew and its offsets begin again.
+        """Read until `close`, until files of the login were replaced, or until the topic was created anew.
 
-        The start offset of live messages in the old log means nothing in the new one, which is read from its beginning.
+        Then it is to be read again, from its beginning: the start offset of live messages in an old log means nothing
+        in a new one.
         """
+        files = CredentialFiles(self._props)
         consumer = open_consumer(self._props)
         try:
             where = ConfluentPartition(self._topic, self._partition, OFFSET_BEGINNING)
             _, end = consumer.get_watermark_offsets(where, timeout=_ANSWER_S)
             consumer.assign([where])
             next_offset, complained = 0, False
-            while not self._stopped.is_set() and not self._gone.is_set():
+            while not self._stopped.is_set() and not self._gone.is_set() and not files.replaced():
                 if next_offset >= end or consumer.position([where])[0].offset >= end:
                     self._caught_up.set()
                     self._deaf = complained

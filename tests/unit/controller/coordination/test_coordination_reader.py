@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -62,10 +63,18 @@ class Quiet:
         """Nothing is held."""
 
 
+class Unused:
+    """A producer that nothing is published with."""
+
+    def flush(self, _: float) -> int:
+        """Nothing is queued."""
+        return 0
+
+
 @pytest.fixture
 def topic(monkeypatch: pytest.MonkeyPatch) -> Iterator[CoordinationTopic]:
     monkeypatch.setattr(coordination, "ensure_topic", lambda *_: 1)
-    monkeypatch.setattr(coordination, "Producer", lambda _: None)
+    monkeypatch.setattr(coordination, "Producer", lambda _: Unused())
     monkeypatch.setattr(coordination, "_READ_AGAIN_S", 0.02)
     admin: Any = None
     made = CoordinationTopic(
@@ -129,3 +138,26 @@ def test_who_may_not_read_is_deaf(
     consumer.complaint = KafkaError(code)
     until(lambda: len(told) > 1)
     assert topic.failing is deaf
+
+
+def test_renewed_certificates_are_read_with(
+    topic: CoordinationTopic, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A consumer has read its files once; another one is opened when they were replaced, and nobody is deaf for it."""
+    ca = tmp_path / "ca.crt"
+    ca.write_text("old")
+    topic._props = {"bootstrap.servers": "127.0.0.1:9", "ssl.ca.location": str(ca)}
+    opened: list[str] = []
+
+    def open_consumer(_: object) -> Quiet:
+        opened.append(ca.read_text())
+        return Quiet()
+
+    monkeypatch.setattr(coordination, "open_consumer", open_consumer)
+    topic.start(threading.Event())
+    until(lambda: not topic.failing)
+    (tmp_path / "new").write_text("new")
+    (tmp_path / "new").rename(ca)
+    until(lambda: len(opened) > 1)
+    assert not topic.failing
+    assert opened == ["old", "new"]

@@ -23,24 +23,25 @@ from confluent_kafka import (
 )
 from confluent_kafka import TopicPartition as _Partition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its names are public, but not marked for re-export
-    AdminClient,
-    ConfigEntry,
     ConfigResource,
-    ConfigSource,
     NewTopic,
     ResourceType,
 )
 
 from tandem.backup_avro.errors import ConfigError, TandemError
 from tandem.sink.kafka.auth import client_config
+from tandem.sink.kafka.auth.renewed_files import RenewedClient
 from tandem.sink.kafka.auth.tokens import Tokens
 from tandem.sink.kafka.cluster import admin_errors, librdkafka_references
 from tandem.sink.kafka.cluster.admin_requests import (
     PARTITIONS_AT_ONCE,
     by_partitions,
     chunks,
+    close_admin,
     config_change,
+    is_set_on_topic,
     offset_spec,
+    open_admin,
 )
 from tandem.sink.kafka.cluster.client_reports import DebugLog, LastClientError
 from tandem.sink.kafka.cluster.consumer_groups import MOST, CommittedOffset, CommittedOffsets, GroupOffsetBudget
@@ -117,7 +118,7 @@ class ClusterAdmin:
         config = client_config.for_confluent(props, error_cb=self._heard.keep_error, logger=DebugLog())
         self._tokens = config.get("oauth_cb")
         try:
-            self._admin: Any = AdminClient(config)  # type: ignore[arg-type]  # it takes callables too
+            self._clients: RenewedClient[Any] = RenewedClient(props, partial(open_admin, config), close_admin)
         except (KafkaException, ValueError, TypeError) as error:
             raise admin_errors.refused_config(error) from None
 
@@ -135,8 +136,11 @@ class ClusterAdmin:
         The collector may run on any thread, also on the client's own while it reports on a request whose caller has
         stopped waiting. librdkafka ends the whole process when its client is destroyed there.
         """
-        if hasattr(self._admin, "__exit__"):  # older releases have none
-            self._admin.__exit__(None, None, None)
+        self._clients.close()
+
+    @property
+    def _admin(self) -> Any:  # noqa: ANN401 - confluent-kafka has no types
+        return self._clients.get()
 
     @property
     def all_down(self) -> bool:
@@ -285,7 +289,7 @@ class ClusterAdmin:
                 {
                     key: entry.value
                     for key, entry in sorted(entries.items())
-                    if entry.value is not None and (key in defaults or _is_set_on_topic(entry))
+                    if entry.value is not None and (key in defaults or is_set_on_topic(entry))
                 },
             )
 
@@ -691,8 +695,3 @@ def _compiled(pattern: str) -> re.Pattern[str]:
         return re.compile(pattern)
     except re.error as error:
         raise ConfigError(f"{pattern!r} is no regular expression: {error}", code="TDM-K045") from None
-
-
-def _is_set_on_topic(entry: ConfigEntry) -> bool:
-    source = entry.source  # a number in some releases
-    return ConfigSource(source) is ConfigSource.DYNAMIC_TOPIC_CONFIG

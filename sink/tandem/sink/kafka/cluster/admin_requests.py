@@ -6,9 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its names are public, but not marked for re-export
+    AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
+    ConfigSource,
     NewTopic,
     OffsetSpec,
     ResourceType,
@@ -57,3 +59,20 @@ def config_change(name: str, changes: Mapping[str, str | None]) -> ConfigResourc
         for key, value in changes.items()
     ]
     return ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
+
+
+def is_set_on_topic(entry: ConfigEntry) -> bool:
+    """Return whether a setting of a topic is its own, not a default of the broker."""
+    source = entry.source  # a number in some releases
+    return ConfigSource(source) is ConfigSource.DYNAMIC_TOPIC_CONFIG
+
+
+def open_admin(config: Mapping[str, object]) -> Any:  # noqa: ANN401 - confluent-kafka has no types
+    """Return an AdminClient. Raises KafkaException, ValueError and TypeError for a config that it refuses."""
+    return AdminClient(dict(config))  # type: ignore[arg-type]  # it takes callables too
+
+
+def close_admin(client: Any) -> None:  # noqa: ANN401 - confluent-kafka has no types
+    """Close the connections of an AdminClient."""
+    if hasattr(client, "__exit__"):  # older releases have none
+        client.__exit__(None, None, None)

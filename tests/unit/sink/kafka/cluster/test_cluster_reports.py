@@ -60,7 +60,7 @@ def client(monkeypatch: pytest.MonkeyPatch) -> _Client:
         made.tell = config["error_cb"]
         return made
 
-    monkeypatch.setattr(cluster, "AdminClient", make)
+    monkeypatch.setattr(cluster, "open_admin", make)
     return made
 
 

@@ -87,7 +87,7 @@ class Client:
 def client(monkeypatch: pytest.MonkeyPatch) -> Client:
     """Topics `orders`, `audit` and `other`."""
     made = Client("orders", "audit", "other")
-    monkeypatch.setattr(cluster_module, "AdminClient", lambda _: made)
+    monkeypatch.setattr(cluster_module, "open_admin", lambda _: made)
     monkeypatch.setattr("tandem.sink.kafka.cluster.librdkafka_references.release_extra_reference", lambda _: None)
     return made
 

@@ -57,7 +57,7 @@ class _Client:
 def client(monkeypatch: pytest.MonkeyPatch) -> _Client:
     """The client of the next ClusterAdmin."""
     made = _Client()
-    monkeypatch.setattr(cluster, "AdminClient", lambda _: made)
+    monkeypatch.setattr(cluster, "open_admin", lambda _: made)
     monkeypatch.setattr(cluster, "TopicCollection", lambda names: SimpleNamespace(topic_names=names))
     return made
 
