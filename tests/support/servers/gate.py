@@ -23,12 +23,14 @@ Side = Literal["request", "answer"]
 
 
 class Gate:
-    """Listens on loopback and forwards to `target` (`host:port`); use it in a `with`."""
+    """Listens on loopback, by IPv6 if `host` is `::1`, and forwards to `target` (`host:port`); use it in a `with`."""
 
-    def __init__(self, target: str) -> None:
-        host, _, port = target.rpartition(":")
-        self._target = (host, int(port))
-        self._listener = socket.create_server((LOOPBACK, 0), backlog=64)
+    def __init__(self, target: str, *, host: str = LOOPBACK) -> None:
+        name, _, port = target.rpartition(":")
+        self._target = (name, int(port))
+        six = ":" in host
+        self._listener = socket.create_server((host, 0), backlog=64, family=socket.AF_INET6 if six else socket.AF_INET)
+        self._host = f"[{host}]" if six else host
         self._lock = threading.Lock()
         self._pattern: re.Pattern[str] | None = None
         self._side: Side = "request"
@@ -41,7 +43,7 @@ class Gate:
     @property
     def endpoint_url(self) -> str:
         """What clients want as `endpoint_url`."""
-        return f"http://{LOOPBACK}:{self._listener.getsockname()[1]}"
+        return f"http://{self._host}:{self._listener.getsockname()[1]}"
 
     def __enter__(self) -> Self:
         threading.Thread(target=self._accept, name="gate", daemon=True).start()
