@@ -30,16 +30,14 @@ class CredentialFiles:
     """The files that `props`, with librdkafka's names, tell a client to log in with."""
 
     def __init__(self, props: Mapping[str, Value]) -> None:
-        self._paths = [Path(str(props[name])) for name in _LOCATIONS if props.get(name)]
-        self._stamps = self._look()
+        paths = {Path(str(props[name])) for name in _LOCATIONS if props.get(name)}
+        found = {path: _stamp(path) for path in paths}
+        self._stamps = {path: stamp for path, stamp in found.items() if stamp is not None}  # none of `probe`
 
     def replaced(self) -> bool:
         """Return whether a file is another one than when this object was made; not while one is missing."""
-        stamps = self._look()
-        return stamps != self._stamps and None not in stamps
-
-    def _look(self) -> list[tuple[int, int, int] | None]:
-        return [_stamp(path) for path in self._paths]
+        stamps = {path: _stamp(path) for path in self._stamps}
+        return stamps != self._stamps and None not in stamps.values()
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:

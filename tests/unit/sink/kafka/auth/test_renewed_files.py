@@ -41,6 +41,9 @@ def test_files_are_replaced(tmp_path: Path) -> None:
     assert not files.replaced()
     (tmp_path / "two" / "user.key").write_text("another")
     assert files.replaced()
+    files = CredentialFiles(props | {"ssl.ca.location": "probe"})
+    turn(tmp_path, "three")
+    assert files.replaced(), "that librdkafka looks for the authorities itself is no missing file"
     assert not CredentialFiles({"bootstrap.servers": "b:1", "ssl.key.pem": "text"}).replaced()
 
 
