@@ -65,7 +65,14 @@ _ERASED: Final = "needs a topic whose keys are deleted; test_erase.py has it, an
 _ERASED_BY_FILE: Final = "as above; test_erase_versions.py has a file of keys, and a bucket whose versions are purged"
 _OF_ANOTHER_CLOUD: Final = "needs a root in that cloud; test_cli_policy.py names one, and runs the same on it"
 _REWOUND: Final = "needs a topic that was damaged; test_rewind.py has it, and runs the same on it"
+_OF_A_REPLICA: Final = "needs a replica that lacks entries; test_replica.py has one, and runs the same on it"
 NOT_RUN: Final[Mapping[str, str]] = {
+    "verify -c tandem.yaml --root s3://replica/prod": _OF_A_REPLICA,
+    "restore -c tandem.yaml --root s3://replica/prod --generation 7 --commit 5321 "
+    "--target-bootstrap-servers new-broker:9092": _OF_A_REPLICA,
+    "status -c tandem.yaml --set store.root=s3://replica/prod --accept-heads": (
+        "test_set_back.py accepts heads of a bucket that was set back"
+    ),
     "policy gcs -c tandem.yaml --role writer --instance a": _OF_ANOTHER_CLOUD,
     "policy gcs -c tandem.yaml --role viewer": _OF_ANOTHER_CLOUD,
     "policy azure -c tandem.yaml --role writer --instance a": _OF_ANOTHER_CLOUD,

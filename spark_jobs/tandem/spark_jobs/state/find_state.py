@@ -35,7 +35,7 @@ def find_state(
     on. Raises ConfigError for an absent state, RefusedError for one that can't be restored, DamagedError if no complete
     generation can be read. Unless `tolerant`, one damaged chain raises DamagedError: a caller that can't show warnings
     must not read an older state. A forged chain raises SignatureError for every caller, unless a generation or a cut is
-    named.
+    named. A named commit is found as long as the chain can be read up to it.
     """
     if isinstance(reader, ConnectorReader):
         return reader.find(state_request)
@@ -58,7 +58,9 @@ def find_state(
         )
     unreadable = {**reader.damaged, **lost}
     if state_request.generation in unreadable:
-        raise bare(unreadable[state_request.generation])
+        if state_request.commit is None:
+            raise bare(unreadable[state_request.generation])
+        generations = [reader.load(state_request.generation, upto=state_request.commit)]
     damaged = {number: str(error) for number, error in unreadable.items()}
     if state_request.checkpoint is not None:
         return named_cut(reader, state_request.checkpoint)
@@ -67,7 +69,8 @@ def find_state(
         raise DamagedError(
             f"no complete generation can be read; generation {number}: {why}",
             code="TDM-P075",
-            remedy="bring the object back from the bucket's versions, then `tandem verify`",
+            remedy="bring the object back from the bucket's versions; if that can't be, `tandem verify` names the "
+            "newest entry up to which all is there",
         )
     if state_request.at is not None or state_request.commit is not None:
         return moment(reader, generations, state_request, damaged=damaged, tolerant=tolerant, merge=merge)
@@ -104,11 +107,15 @@ def moment(
     """Find the requested moment; its records are read from the objects that exist now.
 
     With `merge`, the state includes records that other generations held by a time (see `select_as_of`). A `commit` is
-    resolved in its own chain only. With `tolerant`, another generation whose chain can't be read any more is left out
-    and named.
+    resolved in its own chain only, and read from the objects of then while they are all stored: in an incomplete copy
+    of a bucket those that replaced them may be missing. With `tolerant`, another generation whose chain can't be read
+    any more is left out and named.
     """
     present, seq = _entry(reader, generations, state_request)
-    past = [_picture(reader, present, reader.load(present.number, upto=seq), state_request.at)]
+    then = reader.load(present.number, upto=seq)
+    if state_request.commit is not None and _has_objects_of(reader, then, present):
+        present = then
+    past = [_picture(reader, present, then, state_request.at)]
     basis, unreadable = {present.number: present.seq}, dict(damaged or {})
     if merge and state_request.at is not None:
         for other, last in moments.moments_beside(generations, present.number, state_request.at):
@@ -132,6 +139,15 @@ def moment(
         merge=merge,
         records=newest_first(reader.store),
     )
+
+
+def _has_objects_of(reader: ChainReader, then: Generation, present: Generation) -> bool:
+    """Return whether all objects of an earlier state are stored, as far as the present one has no use for them.
+
+    Not where keys were erased since: the objects of then have them.
+    """
+    replaced = sorted(then.objects.keys() - present.objects.keys())
+    return not present.erased and all(reader.store.head(key) is not None for key in replaced)
 
 
 def _past(reader: ChainReader, present: Generation, last: Moment, at: int) -> Generation:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from tandem.sink.encryption.key_ring import keys_of
 from tandem.sink.store import ObjectMissingError, ObjectStore, StoreDeniedError, StoreTransientError
 from tandem.sink.store.chain import pins
 from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.chain.intact_state import IntactState, newest_intact
 from tandem.spark_jobs.reading.object_reader import StoreAddress, get_whole, require_pair
 from tandem.spark_jobs.spark.job_progress import reporting
 from tandem.spark_jobs.spark.prefix_listing import list_prefixes
@@ -124,9 +126,22 @@ def verify_objects(spark: SparkSession, request: VerifyRequest, *, tell: Tell | 
         root=address.root,
         generations=tuple(summaries),
         findings=tuple(findings),
+        intact=_intact(reader, findings),
         skipped={number: why for number, why in skipped.items() if why != "it is cleared"},
         sample=None if sampling is None else verify_plan.sampled(sampling, checks, left),
     )
+
+
+def _intact(reader: ChainReader, findings: Collection[VerifyFinding]) -> tuple[IntactState, ...]:
+    """Return of each generation with findings the newest moment that needs nothing of what was found."""
+    lost = {finding.where for finding in findings}
+    found = []
+    for number in sorted({finding.generation for finding in findings}):
+        with suppress(ConfigError, DamagedError):  # without its claim nothing can be read
+            state = newest_intact(reader, number, without=lost)
+            if state is not None:
+                found.append(state)
+    return tuple(found)
 
 
 def numbers_of(reader: ChainReader) -> list[int]:

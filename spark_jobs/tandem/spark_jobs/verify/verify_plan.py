@@ -19,6 +19,7 @@ from tandem.backup_avro.errors import DamagedError, TandemError
 from tandem.backup_avro.json_fields import UNLESS_NONE, in_json
 from tandem.backup_avro.record.container import ContainerHeader, decompress, iter_blocks
 from tandem.sink.encryption.key_ring import NO_KEYS, KeyRing
+from tandem.sink.store.chain.intact_state import IntactState
 from tandem.sink.store.encrypted_objects import open_object, part_hashes
 from tandem.spark_jobs.reading.object_figures import ObjectFigures
 from tandem.spark_jobs.reading.object_reader import check_bytes, open_container
@@ -155,7 +156,10 @@ class Repair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyResult:
-    """`tandem verify`. `skipped`: generation -> why it was not read. `sample` is None if everything was read."""
+    """`tandem verify`. `skipped`: generation -> why it was not read. `sample` is None if everything was read.
+
+    `intact`: of each generation that lacks entries or objects, the newest moment of which nothing is missing.
+    """
 
     pair: str
     root: str
@@ -164,6 +168,7 @@ class VerifyResult:
     skipped: Mapping[int, str] = field(default_factory=dict)
     sample: SampleFigures | None = None
     findings: tuple[VerifyFinding, ...]
+    intact: tuple[IntactState, ...] = ()
     repair: Repair | None = field(default=None, metadata=UNLESS_NONE)
 
     @property

@@ -48,6 +48,11 @@ def verified_tables(result: VerifyResult, seconds: float) -> Iterator[Table | st
         "damaged, `tandem failover` builds a new generation from the topics; `tandem restore --generation` takes one "
         "without mismatches"
     )
+    for state in result.intact:
+        yield (
+            f"generation {state.generation} needs nothing of that up to {output.at(state.at)}: `tandem restore "
+            f"--generation {state.generation} --commit {state.entry}`"
+        )
 
 
 def _sampled(found: SampleFigures) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from itertools import islice, pairwise
 from typing import Final
 
@@ -385,7 +386,30 @@ class ChainReader:
         return self._store.head(layout.claim_key(self._pair, number)) is not None
 
     def load(self, number: int, *, upto: int | None = None) -> Generation:
-        """Read one generation to its head or to entry `upto`. Raises ConfigError if it doesn't exist."""
+        """Read one generation to its head or to entry `upto`. Raises ConfigError if it doesn't exist.
+
+        With `upto` it may lack later entries: those of a bucket's replica arrive in no order.
+        """
+        begun = self._claimed_state(number)
+        head = self.head(number)
+        last = head if upto is None else min(head, upto)
+        state = None if self._whole else self._from_snapshot(begun.claim, head, last, strict=upto is None)
+        state = state or begun
+        for entry, sha256 in self.entries(number, state.seq + 1, last):
+            state.apply(entry, sha256)
+        return state
+
+    def beginnings(self, number: int) -> Iterator[Generation]:
+        """Yield one generation as of each SNAPSHOT that can be read, the latest first, then as of its claim.
+
+        Raises as `load`, but not for entries that are missing or damaged.
+        """
+        begun = self._claimed_state(number)
+        with suppress(DamagedError):
+            yield from self._snapshots(begun.claim, self.head(number))
+        yield begun
+
+    def _claimed_state(self, number: int) -> Generation:
         key = layout.claim_key(self._pair, number)
         try:
             data = self._store.get(key)
@@ -400,25 +424,30 @@ class ChainReader:
             raise DamagedError(
                 f"{key} is the claim of generation {claim.generation} of pair {claim.pair}", code="TDM-S010"
             )
-        head = self.head(number)
-        last = head if upto is None else min(head, upto)
-        state = None if self._whole else self._from_snapshot(claim, head, last)
-        state = state or Generation(claim=claim, head_sha256=sha256_hex(data))
-        for entry, sha256 in self.entries(number, state.seq + 1, last):
-            state.apply(entry, sha256)
-        return state
+        return Generation(claim=claim, head_sha256=sha256_hex(data))
 
-    def _from_snapshot(self, claim: Claim, head: int, last: int) -> Generation | None:
-        """Return the state after the latest SNAPSHOT up to entry `last`, None if there is none."""
+    def _from_snapshot(self, claim: Claim, head: int, last: int, *, strict: bool) -> Generation | None:
+        """Return the state after the latest SNAPSHOT up to entry `last`, None if there is none.
+
+        Unless `strict`, None also if a later one can't be read, which alone tells of earlier ones.
+        """
+        try:
+            return next((state for state in self._snapshots(claim, head) if state.seq <= last), None)
+        except DamagedError:
+            if strict:
+                raise
+            return None
+
+    def _snapshots(self, claim: Claim, head: int) -> Iterator[Generation]:
+        """Yield the state after each SNAPSHOT up to the head, the latest first."""
         number = claim.generation
         seq = self._entry(number, head)[0].snapshot if head else 0
         while seq:
             entry, sha256 = self._entry(number, seq)
             state = Generation.from_snapshot(claim, entry, sha256, layout.entry_key(self._pair, number, seq))
-            if seq <= last:
-                return state
-            seq = state.earlier_snapshot
-        return None
+            earlier = state.earlier_snapshot
+            yield state
+            seq = earlier
 
     def head(self, number: int, guess: int = 0) -> int:
         """Return the number of the last entry of a chain, 0 if it has none yet. Raises errors of the store.
