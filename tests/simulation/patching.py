@@ -94,6 +94,7 @@ _ELSEWHERE = (
     "tandem.sink.kafka.wire.connections",
     "tandem.sink.kafka.cluster.group_listing",
     "tandem.sink.kafka.auth.msk",
+    "tandem.sink.kafka.auth.renewed_files",
     "tandem.sink.kafka.auth.tokens",
     "tandem.sink.read.scan.worker_processes",
 )

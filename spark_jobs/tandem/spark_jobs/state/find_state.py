@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from tandem.backup_avro.chain.entries import Mark, iso
@@ -22,6 +23,8 @@ from tandem.spark_jobs.connector.connector_reader import ConnectorReader
 from tandem.spark_jobs.reading.newest_first import newest_first
 from tandem.spark_jobs.reading.wanted_state import FoundState, StateRequest
 
+_PARALLEL: Final = 16
+_AT_ONCE: Final = 160
 _SKEW_MS: Final = 5_000
 """The most ms by which a requested moment may lie ahead of the store's clock."""
 
@@ -107,13 +110,13 @@ def moment(
     """Find the requested moment; its records are read from the objects that exist now.
 
     With `merge`, the state includes records that other generations held by a time (see `select_as_of`). A `commit` is
-    resolved in its own chain only, and read from the objects of then while they are all stored: in an incomplete copy
-    of a bucket those that replaced them may be missing. With `tolerant`, another generation whose chain can't be read
+    resolved in its own chain only, and read from the objects of then if one that has replaced some of them is missing,
+    as in an incomplete copy of a bucket. With `tolerant`, another generation whose chain can't be read
     any more is left out and named.
     """
     present, seq = _entry(reader, generations, state_request)
     then = reader.load(present.number, upto=seq)
-    if state_request.commit is not None and _has_objects_of(reader, then, present):
+    if state_request.commit is not None and _lacks_replacement(reader, then, present):
         present = then
     past = [_picture(reader, present, then, state_request.at)]
     basis, unreadable = {present.number: present.seq}, dict(damaged or {})
@@ -141,13 +144,16 @@ def moment(
     )
 
 
-def _has_objects_of(reader: ChainReader, then: Generation, present: Generation) -> bool:
-    """Return whether all objects of an earlier state are stored, as far as the present one has no use for them.
-
-    Not where keys were erased since: the objects of then have them.
-    """
-    replaced = sorted(then.objects.keys() - present.objects.keys())
-    return not present.erased and all(reader.store.head(key) is not None for key in replaced)
+def _lacks_replacement(reader: ChainReader, then: Generation, present: Generation) -> bool:
+    """Return whether an object is missing that has replaced others since an earlier state."""
+    ends = {key: position.offset for key, position in then.positions.items()}
+    later = (item for item in present.objects.values() if item.key not in then.objects)
+    needed = [item.key for item in later if any(part.first < ends.get(part.key, 0) for part in item.parts)]
+    with ThreadPoolExecutor(_PARALLEL, thread_name_prefix="replacements") as pool:
+        return any(
+            None in pool.map(reader.store.head, needed[first : first + _AT_ONCE])
+            for first in range(0, len(needed), _AT_ONCE)
+        )
 
 
 def _past(reader: ChainReader, present: Generation, last: Moment, at: int) -> Generation:

@@ -30,25 +30,28 @@ def newest_intact(reader: ChainReader, number: int, *, without: Collection[str] 
     """Return the newest moment of a generation up to which its chain can be read, with all of its objects in the store.
 
     Objects `without` count as missing. None: there is none. Lists the objects of the generation, and reads its chain
-    from the latest SNAPSHOT on, from earlier ones only if need be. Raises the store's errors.
+    once, from the latest SNAPSHOT on, from earlier ones only if need be. Raises the store's errors.
     """
     there: set[str] | None = None
+    last = reader.head(number)
     for state in reader.beginnings(number):
         if there is None:
             prefix = layout.data_prefix(reader.pair, state.instance, number)
             there = {item.key for item in reader.store.list(prefix)} - {*without}
-        found = _last_intact(reader, state, there)
+        begin = state.seq
+        found = _last_intact(reader, state, last, there)
         if found is not None:
             return found
+        last = begin
     return None
 
 
-def _last_intact(reader: ChainReader, state: Generation, there: Collection[str]) -> IntactState | None:
-    """Return the last intact moment after `state`, which is read on."""
+def _last_intact(reader: ChainReader, state: Generation, last: int, there: Collection[str]) -> IntactState | None:
+    """Return the last intact moment after `state`, which is read on, up to entry `last`."""
     missing = {key for key in state.objects if key not in there}
     found = None
     try:
-        for entry, sha256 in reader.entries(state.number, state.seq + 1, reader.head(state.number)):
+        for entry, sha256 in reader.entries(state.number, state.seq + 1, last):
             state.apply(entry, sha256)
             added = [*entry.objects, *(item for item in entry.erased.values() if item is not None)]
             missing |= {item.key for item in added if item.key not in there}
