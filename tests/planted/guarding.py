@@ -205,8 +205,8 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="vanished keys: what retention took before the topic was compacted is a loss",
         file=_KEYS,
-        old="if self.older.begin <= offset <= self.last]",
-        new="if offset <= self.last]",
+        old="if self.older.begin <= offset <= self.last)",
+        new="if offset <= self.last)",
     ),
     Mistake(
         name="vanished keys: a log that a policy empties beyond the older copy's end is taken for covered",
